@@ -1,0 +1,80 @@
+"""INT8 quantization of ONNX models, and the harness that tells whether any quantizer broke something.
+
+Names are loaded on first use, so that `import onnxq` and `pytest --help` stay quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnxq.errors import (
+        CalibrationError,
+        CorpusError,
+        InvalidModelError,
+        OnnxqError,
+        UnsupportedError,
+        UsageError,
+        VerificationError,
+    )
+    from onnxq.invariants import Violation, check
+    from onnxq.pipeline import QuantizationResult, quantize
+    from onnxq.placement import Decision, Edge, Placement, Reason, ResidualAdd
+    from onnxq.strategies import LabelledModel
+
+_HOME = {
+    "CalibrationError": "onnxq.errors",
+    "CorpusError": "onnxq.errors",
+    "Decision": "onnxq.placement",
+    "Edge": "onnxq.placement",
+    "InvalidModelError": "onnxq.errors",
+    "LabelledModel": "onnxq.strategies",
+    "OnnxqError": "onnxq.errors",
+    "Placement": "onnxq.placement",
+    "QuantizationResult": "onnxq.pipeline",
+    "Reason": "onnxq.placement",
+    "ResidualAdd": "onnxq.placement",
+    "UnsupportedError": "onnxq.errors",
+    "UsageError": "onnxq.errors",
+    "VerificationError": "onnxq.errors",
+    "Violation": "onnxq.invariants",
+    "check": "onnxq.invariants",
+    "quantize": "onnxq.pipeline",
+}
+
+__all__ = [
+    "CalibrationError",
+    "CorpusError",
+    "Decision",
+    "Edge",
+    "InvalidModelError",
+    "LabelledModel",
+    "OnnxqError",
+    "Placement",
+    "QuantizationResult",
+    "Reason",
+    "ResidualAdd",
+    "UnsupportedError",
+    "UsageError",
+    "VerificationError",
+    "Violation",
+    "check",
+    "quantize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        try:
+            return version("pytest-onnxq")
+        except PackageNotFoundError:
+            return "0+unknown"
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,23 @@
+"""What the tensors of a float model hold: feeds for running it, ranges of its activations, values of its constants."""
+
+from onnxq.calibration.collect import collect_max
+from onnxq.calibration.constants import evaluate_constants
+from onnxq.calibration.data import CalibrationData, Feeds, make_feeds
+from onnxq.calibration.extract import extract
+from onnxq.calibration.inputs import parse_shapes
+from onnxq.calibration.ranges import Range, Ranges
+from onnxq.calibration.scales import activation_scale, weight_scales
+
+__all__ = [
+    "CalibrationData",
+    "Feeds",
+    "make_feeds",
+    "parse_shapes",
+    "Range",
+    "Ranges",
+    "collect_max",
+    "activation_scale",
+    "weight_scales",
+    "evaluate_constants",
+    "extract",
+]

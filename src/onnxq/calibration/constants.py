@@ -1,0 +1,105 @@
+"""Values of constant tensors, whatever way the model states them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
+
+from onnxq.calibration.extract import extract
+from onnxq.calibration.runtime import open_session, run, serialize
+from onnxq.errors import UnsupportedError
+from onnxq.protos import NameSource, is_default_domain
+
+
+def evaluate_constants(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Values of tensors that don't depend on the graph's inputs.
+
+    Initializers and Constant nodes are read as they stand. What is computed from them (a Transpose of a weight, a
+    ConstantOfShape, a Cast from float16) is computed by the runtime, all in one run of only these nodes.
+
+    Args:
+        model: Topologically sorted, complete in memory.
+        names: Constant tensors of the main graph. Initializers that are listed among the inputs count as constants.
+
+    Returns:
+        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`.
+
+    Raises:
+        ValueError: A name is unknown, or depends on a graph input.
+        UnsupportedError: A constant is no tensor.
+        CalibrationError: The runtime can't compute one.
+    """
+    wanted = set(names)
+    found = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.name in wanted}
+    found.update((t.values.name, _dense(t)) for t in model.graph.sparse_initializer if t.values.name in wanted)
+    for node in model.graph.node:
+        if node.op_type == "Constant" and is_default_domain(node) and node.output[0] in wanted:
+            value = _constant_value(node)
+            if value is not None:
+                found[node.output[0]] = value
+    computed = [name for name in dict.fromkeys(names) if name not in found]
+    found.update(_compute(model, computed))
+    return {name: found[name] for name in dict.fromkeys(names)}
+
+
+def _constant_value(node: NodeProto) -> NDArray[Any] | None:
+    """Value of a Constant node; None for strings, which nothing here needs fast."""
+    attribute = node.attribute[0]
+    value = helper.get_attribute_value(attribute)
+    match attribute.name:
+        case "value":
+            return numpy_helper.to_array(value)
+        case "sparse_value":
+            return _dense(value)
+        case "value_float" | "value_floats":
+            return np.asarray(value, dtype=np.float32)
+        case "value_int" | "value_ints":
+            return np.asarray(value, dtype=np.int64)
+        case _:
+            return None
+
+
+def _dense(sparse: SparseTensorProto) -> NDArray[Any]:
+    """A sparse tensor written out; its indices are flat positions, or one coordinate tuple a value."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    return dense
+
+
+def _compute(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    if not names:
+        return {}
+    part = extract(model, names)
+    if part.graph.input:
+        raise ValueError(
+            f'{list(names)}: not all constant, input "{part.graph.input[0].name}" is among their ancestors'
+        )
+    session = open_session(serialize(part))
+    types = [o.type for o in session.get_outputs()]
+    for name, kind in zip(names, types, strict=True):
+        if not kind.startswith("tensor("):
+            raise UnsupportedError(f'constant "{name}" is a {kind}, and only tensors are evaluated')
+    narrow = [position for position, kind in enumerate(types) if kind == "tensor(bfloat16)"]
+    if narrow:
+        _widen(part, narrow)
+        session = open_session(serialize(part))
+    values = run(session, {}, "the constants")
+    for position in narrow:
+        values[position] = values[position].astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+    return dict(zip(names, values, strict=True))
+
+
+def _widen(part: ModelProto, outputs: Sequence[int]) -> None:
+    """Let some outputs pass a Cast to float: the runtime can't hand out bfloat16. No value changes."""
+    fresh = NameSource(part).fresh
+    for position in outputs:
+        name = part.graph.output[position].name
+        wide = fresh(f"{name}_float")
+        part.graph.node.append(helper.make_node("Cast", [name], [wide], to=TensorProto.FLOAT))
+        part.graph.output[position].CopyFrom(onnx.ValueInfoProto(name=wide))

@@ -1,0 +1,47 @@
+"""Calibrated ranges, as values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Least and greatest value that a tensor had; both finite, and both were seen.
+
+    Attributes:
+        low: The least value.
+        high: The greatest value, at least `low`.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ValueError(f"no range: [{self.low}, {self.high}]")
+
+
+@dataclass(frozen=True)
+class Ranges(Mapping[str, Range]):
+    """Ranges by tensor name.
+
+    Attributes:
+        by_tensor: Tensor name -> range.
+        never_finite: Tensors that the calibration saw no element of, because they were empty in every sample, in the
+            order asked for. They have no range and can't be quantized.
+    """
+
+    by_tensor: Mapping[str, Range]
+    never_finite: tuple[str, ...] = ()
+
+    def __getitem__(self, tensor: str) -> Range:
+        return self.by_tensor[tensor]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_tensor)
+
+    def __len__(self) -> int:
+        return len(self.by_tensor)

@@ -1,0 +1,24 @@
+"""One read-only index over a model: producers, consumers, order, dominators, fingerprints."""
+
+from onnxq.graph.constants import constant_node_value, stored_value
+from onnxq.graph.dominators import ROOT, Dominators, build_dominators
+from onnxq.graph.fingerprint import Fingerprints, build_fingerprints, constant_digest
+from onnxq.graph.index import ABSENT, MAIN_GRAPH, Edge, GraphIndex, Kind, Scope, build_index
+
+__all__ = [
+    "ABSENT",
+    "MAIN_GRAPH",
+    "ROOT",
+    "Dominators",
+    "Edge",
+    "Fingerprints",
+    "GraphIndex",
+    "Kind",
+    "Scope",
+    "build_dominators",
+    "build_fingerprints",
+    "build_index",
+    "constant_digest",
+    "constant_node_value",
+    "stored_value",
+]

@@ -1,0 +1,53 @@
+"""Invariants of where Q/DQ stand: one input of each residual Add, and never what rounding destroys."""
+
+from __future__ import annotations
+
+from onnxq.graph import ABSENT
+from onnxq.invariants.pair import ModelPair, Quantization
+from onnxq.invariants.violation import Violation
+from onnxq.placement import never_quantized
+from onnxq.protos import describe
+
+
+def residual_skip_only(pair: ModelPair) -> list[Violation]:
+    """Of a residual Add exactly the skip is quantized; none, if the trunk's convolution is float (R5 to R9).
+
+    Only for targets that fold the Add into the convolution.
+    """
+    if pair.policy != "tensorrt":
+        return []
+    index = pair.plan.index
+    quantized: dict[int, dict[int, Quantization]] = {}
+    for node, slot, _, quantization in pair.edges():
+        if quantization is not None:
+            quantized.setdefault(node, {})[slot] = quantization
+    found = []
+    for residual in pair.plan.placement.residuals:
+        if residual.skip is None or residual.backbone is None or pair.counterpart(residual.node) is None:
+            continue
+        allowed = [{residual.skip}]
+        if set(quantized.get(residual.backbone, {})) < {0, 1}:
+            allowed.append(set())
+        got = set(quantized.get(residual.node, {}))
+        if got not in allowed:
+            names = [index.tensor_names[t] for t in index.inputs[residual.node]]
+            expected = f'only the skip "{names[residual.skip]}" is quantized ({residual.why})'
+            shown = " and ".join(f'"{names[slot]}"' for slot in sorted(got)) or "neither input"
+            where = describe(index.nodes[residual.node])
+            found.append(Violation("residual-skip-only", where, expected, f"{shown} quantized"))
+    return found
+
+
+def never_rounded(pair: ModelPair) -> list[Violation]:
+    """Ranks, indices, probabilities and parameters are never quantized (P6)."""
+    index = pair.plan.index
+    return [
+        Violation(
+            "never-rounded",
+            f'input {slot} ("{tensor}") of {describe(index.nodes[node])}',
+            "float: rounding it would change more than its last digits",
+            f"quantized by {describe(quantization.dequantize)}",
+        )
+        for node, slot, tensor, quantization in pair.edges()
+        if quantization is not None and index.inputs[node][slot] != ABSENT and never_quantized(index, node, slot)
+    ]

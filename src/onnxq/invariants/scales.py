@@ -1,0 +1,134 @@
+"""Invariants of the Q/DQ themselves: sound scales, the right axis, weights that survive, no pair in vain."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from onnxq.calibration import evaluate_constants
+from onnxq.graph import ABSENT
+from onnxq.invariants.pair import ModelPair, Quantization, dequantized
+from onnxq.invariants.violation import Violation
+from onnxq.placement import copy_sources, is_copy, is_linear, weight_axis
+from onnxq.protos import describe
+
+
+def scales_positive(pair: ModelPair) -> list[Violation]:
+    """Every stored scale is positive and finite, and its zero point has the same shape."""
+    found = []
+    for node in pair.quantized.graph.node:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        scale = pair.constants.get(node.input[1])
+        zero_point = pair.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        if scale is None:
+            continue
+        wide = scale.astype(np.float64)
+        if not (np.isfinite(wide) & (wide > 0)).all():
+            worst = wide[~(np.isfinite(wide) & (wide > 0))].ravel()[0]
+            found.append(
+                Violation("scales-positive", describe(node), "scales that are positive and finite", f"{worst}")
+            )
+        if zero_point is not None and zero_point.size != scale.size:
+            expected, got = f"a zero point of shape {scale.shape}", f"{zero_point.shape}"
+            found.append(Violation("scales-positive", describe(node), expected, got))
+    return found
+
+
+def weight_axes(pair: ModelPair) -> list[Violation]:
+    """A weight's scales run along its output channels, never along an axis that the op sums over."""
+    index, found = pair.plan.index, []
+    for node, slot, tensor, quantization in pair.edges():
+        if quantization is None or not is_linear(index, node) or not index.is_constant(index.inputs[node][slot]):
+            continue
+        if quantization.scale is None or quantization.scale.size == 1 or slot > 1:
+            continue
+        axis, shape = weight_axis(index, node, slot), index.tensor_types[index.inputs[node][slot]].shape
+        got = quantization.axis
+        if got is not None and got < 0 and shape is not None:
+            got += len(shape)
+        length = shape[axis] if shape is not None and axis is not None else None
+        if got != axis or (isinstance(length, int) and quantization.scale.size != length):
+            expected = f"axis {axis} with {length} scales, or one scale in all"
+            where = f'weight "{tensor}" of {describe(index.nodes[node])}'
+            found.append(Violation("weight-axes", where, expected, f"axis {got} with {quantization.scale.size} scales"))
+    return found
+
+
+def weights_reconstructed(pair: ModelPair) -> list[Violation]:
+    """Each weight, dequantized, is within half a step of its float value, channel by channel."""
+    index = pair.plan.index
+    weights: dict[tuple[int, str], tuple[int, Quantization]] = {}
+    for node, slot, _, quantization in pair.edges():
+        tensor = index.inputs[node][slot]
+        if quantization is not None and index.is_constant(tensor) and quantization.quantize is not None:
+            weights[tensor, quantization.dequantize.output[0]] = node, quantization
+    names = list(dict.fromkeys(index.tensor_names[tensor] for tensor, _ in weights))
+    values = evaluate_constants(pair.plan.prepared.model, names)
+    found = []
+    for (tensor, _), (node, quantization) in weights.items():
+        original = values[index.tensor_names[tensor]].astype(np.float64)
+        restored = dequantized(original, quantization)
+        if restored is None or not original.size or quantization.scale is None:
+            continue
+        largest = np.abs(original).max()
+        step = float(quantization.scale.astype(np.float64).max())
+        error = float(np.abs(restored - original).max())
+        if error > 0.5 * step * 1.001 + 1e-12 * largest:
+            where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
+            expected = f"within half a step ({0.5 * step:.3g}) of its float value"
+            found.append(Violation("weights-reconstructed", where, expected, f"off by {error:.3g}"))
+    return found
+
+
+def no_repeated_pairs(pair: ModelPair) -> list[Violation]:
+    """No Q reads a DQ: two roundings in a row on one edge."""
+    found = []
+    for node in pair.quantized.graph.node:
+        before = pair.producers.get(node.input[0]) if node.op_type == "QuantizeLinear" and node.input else None
+        if before is not None and before.op_type == "DequantizeLinear":
+            found.append(
+                Violation("no-repeated-pairs", describe(node), "reads a float tensor", f"reads {describe(before)}")
+            )
+    return found
+
+
+def no_dangling_pairs(pair: ModelPair) -> list[Violation]:
+    """Every Q and DQ is read by something."""
+    graph = pair.quantized.graph
+    read = Counter(name for node in graph.node for name in node.input)
+    read.update(value.name for value in graph.output)
+    captured = {name for node in pair.plan.index.captures for name in (pair.plan.index.tensor_names[t] for t in node)}
+    return [
+        Violation("no-dangling-pairs", describe(node), "its result is read", "nothing reads it")
+        for node in graph.node
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        and not read[node.output[0]]
+        and node.output[0] not in captured
+    ]
+
+
+def copies_share_scale(pair: ModelPair) -> list[Violation]:
+    """Where both sides of a copy op are quantized as activations, they have one scale."""
+    index, found = pair.plan.index, []
+    scales = {
+        tensor: (name, float(q.scale.reshape(-1)[0]))
+        for node, slot, name, q in pair.edges()
+        if q is not None and q.quantize is not None and q.scale is not None and q.scale.size == 1
+        for tensor in [index.inputs[node][slot]]
+        if index.is_variable(tensor)
+    }
+    for node in range(len(index.nodes)):
+        if not is_copy(index, node):
+            continue
+        for source in copy_sources(index, node):
+            for result in index.outputs[node]:
+                if ABSENT in (source, result) or source not in scales or result not in scales:
+                    continue
+                (name, before), (_, after) = scales[source], scales[result]
+                if before != after:
+                    where = describe(index.nodes[node])
+                    expected = f'"{name}" and its copy share one scale'
+                    found.append(Violation("copies-share-scale", where, expected, f"{before:.6g} and {after:.6g}"))
+    return found

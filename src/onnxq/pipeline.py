@@ -1,0 +1,279 @@
+"""The quantizer: load, prepare, index, place, calibrate, write Q/DQ, verify, save.
+
+Each step is a function of the earlier steps' results. The placement is complete before anything is written, so it can
+be printed, compared and explained (`plan`) without calibrating at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from onnxq.calibration import (
+    CalibrationData,
+    Range,
+    Ranges,
+    activation_scale,
+    collect_max,
+    evaluate_constants,
+    make_feeds,
+    weight_scales,
+)
+from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
+from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
+from onnxq.model_io import PathLike, check_writable, load_model, save_model, why_invalid
+from onnxq.placement import Placement, SelectionOptions, is_linear, keep_float, place
+from onnxq.protos import describe, opset_version, walk_graphs
+from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
+from onnxq.shapes import Change, Prepared, prepare
+
+PER_CHANNEL_OPSET = 13
+"""First opset whose QuantizeLinear and DequantizeLinear take an axis."""
+
+HALF_SCALE_OPSET = 19
+"""First opset whose scales may be float16."""
+
+_LATER = {"calibration_method": ("entropy",), "high_precision_dtype": ("fp16", "bf16")}
+"""Values of ModelOpt's interface that are understood but not done yet."""
+
+Progress = Callable[[str], None]
+"""Told in a few words what is being done; called at the start of each step and after each calibration sample."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model, prepared, and what would be quantized in it.
+
+    Attributes:
+        prepared: The prepared model.
+        index: Its index.
+        placement: The decision for each edge.
+    """
+
+    prepared: Prepared
+    index: GraphIndex
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class QuantizationResult:
+    """What came out of a quantization.
+
+    Attributes:
+        model: The quantized model.
+        placement: The decision for each edge of the prepared float model.
+        ranges: Calibrated range of each quantized activation. Tensors that share a scale have their own ranges here.
+        changes: What preparation changed in the model beside Q/DQ, and why.
+        warnings: What the user should know.
+    """
+
+    model: onnx.ModelProto
+    placement: Placement
+    ranges: Ranges
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+
+
+def quantize(
+    model: PathLike | onnx.ModelProto,
+    *,
+    quantize_mode: str = "int8",
+    calibration_data: CalibrationData | None = None,
+    calibration_method: str = "max",
+    calibration_shapes: Mapping[str, Sequence[int]] | None = None,
+    high_precision_dtype: str = "fp32",
+    op_types_to_quantize: Sequence[str] | None = None,
+    op_types_to_exclude: Sequence[str] | None = None,
+    nodes_to_quantize: Sequence[str] | None = None,
+    nodes_to_exclude: Sequence[str] | None = None,
+    on_quantized: str = "error",
+    output_path: PathLike | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> QuantizationResult:
+    """Quantize a float model to INT8 with explicit Q/DQ, placed as TensorRT's fusion rules want them.
+
+    Args:
+        model: An ONNX file or a model in memory. Neither is ever changed.
+        quantize_mode: "int8".
+        calibration_data: Samples to find the ranges of activations with: an .npz or .npy file, a dict of arrays
+            (samples along the first axis), one array for a model with one input, an onnxruntime
+            CalibrationDataReader, or any iterable of feeds. None makes up one random sample, with a warning.
+        calibration_method: "max": the greatest absolute value seen.
+        calibration_shapes: Input name -> shape of the made-up sample. Unknown dims are 1 otherwise.
+        high_precision_dtype: "fp32": what isn't quantized stays as it is.
+        op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul and residual Adds. An
+            op type without a rule of its own gets Q/DQ on all its float data inputs.
+        op_types_to_exclude: Never these op types.
+        nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
+        nodes_to_exclude: Never nodes whose whole name matches one of these.
+        on_quantized: What to do with a model that holds Q/DQ already: "error" refuses it, "keep" returns it prepared
+            but otherwise as it is.
+        output_path: Where to save the result; None doesn't save.
+        seed: Of the made-up sample.
+        progress: Told what is being done.
+
+    Returns:
+        The quantized model, with the placement, the ranges, and what else was changed.
+
+    Raises:
+        UsageError: An argument has an unknown value, or a pattern matches nothing.
+        UnsupportedError: The arguments ask for what onnxq doesn't do.
+        InvalidModelError: The model is no usable float model.
+        CalibrationError: The data don't fit the model, or it doesn't run on them.
+    """
+    _check_choices(
+        quantize_mode=(quantize_mode, ("int8",)),
+        calibration_method=(calibration_method, ("max",)),
+        high_precision_dtype=(high_precision_dtype, ("fp32",)),
+        on_quantized=(on_quantized, ("error", "keep")),
+    )
+    if output_path is not None:
+        check_writable(output_path)
+    tell = progress or (lambda _: None)
+    options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
+    tell("preparing and placing")
+    plan = make_plan(model, options, on_quantized=on_quantized)
+    warnings = _warnings(plan)
+    feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
+    activations = plan.placement.activations
+    if feeds.is_random and activations:
+        warnings.append("no calibration data: the ranges come from one random sample, fit for tests only")
+    tell(f"calibrating {len(activations)} tensors")
+    ranges = collect_max(plan.prepared.model, activations, feeds, progress=lambda n: tell(f"calibrated {n} samples"))
+    if ranges.never_finite:
+        warnings += [f'tensor "{name}" was empty in every sample and stays float' for name in ranges.never_finite]
+        empty = frozenset(ranges.never_finite)
+        plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
+    tell("writing Q/DQ")
+    quantized = _write(plan, ranges)
+    if output_path is not None:
+        save_model(quantized, output_path)
+    return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings))
+
+
+def make_plan(
+    model: PathLike | onnx.ModelProto, options: SelectionOptions | None = None, *, on_quantized: str = "error"
+) -> Plan:
+    """Prepare a model and decide what to quantize in it, without calibrating or writing anything.
+
+    Args:
+        model: An ONNX file or a model in memory; neither is changed.
+        options: What to quantize; None for everything that the rules take.
+        on_quantized: "error" refuses a model that holds Q/DQ, "keep" plans nothing more for it.
+
+    Returns:
+        The prepared model, its index and the placement.
+
+    Raises:
+        UsageError: The options name what isn't there.
+        UnsupportedError: The options ask for what is never quantized.
+        InvalidModelError: The model is no usable float model.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return _plan(model, options, on_quantized, copy=True)
+    try:
+        return _plan(load_model(model), options, on_quantized, copy=False)
+    except InvalidModelError as error:
+        file = os.fspath(model)
+        raise InvalidModelError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
+
+
+def _plan(model: onnx.ModelProto, options: SelectionOptions | None, on_quantized: str, *, copy: bool) -> Plan:
+    existing = find_quantization(model)
+    if existing is not None:
+        if on_quantized == "error":
+            raise InvalidModelError(
+                f"the model is quantized already, it holds {describe(existing)}: "
+                'give the float model, or say on_quantized="keep"'
+            )
+        options = SelectionOptions(op_types_to_quantize=())
+    plan = _place(prepare(model, min_opset=PER_CHANNEL_OPSET, copy=copy), options)
+    if opset_version(plan.prepared.model) < HALF_SCALE_OPSET and _quantizes_half(plan):
+        raised = prepare(plan.prepared.model, min_opset=HALF_SCALE_OPSET, copy=False)
+        plan = _place(replace(raised, changes=(*plan.prepared.changes, *raised.changes)), options)
+    return plan
+
+
+def find_quantization(model: onnx.ModelProto) -> onnx.NodeProto | None:
+    """The first QuantizeLinear or DequantizeLinear of a model, bodies included; None for a float model."""
+    nodes = (node for graph in walk_graphs(model.graph) for node in graph.node)
+    return next((node for node in nodes if node.op_type in ("QuantizeLinear", "DequantizeLinear")), None)
+
+
+def _place(prepared: Prepared, options: SelectionOptions | None) -> Plan:
+    index = build_index(prepared.model, prepared.types)
+    if not any(found.is_float for found in index.tensor_types):
+        raise InvalidModelError("the model holds no float tensor, so there is nothing to quantize")
+    return Plan(prepared, index, place(index, options))
+
+
+def _quantizes_half(plan: Plan) -> bool:
+    index = plan.index
+    tensors = (index.inputs[edge.node][edge.input] for edge in plan.placement.quantized)
+    return any(index.tensor_types[t].elem_type == TensorProto.FLOAT16 for t in tensors)
+
+
+def _warnings(plan: Plan) -> list[str]:
+    """What the user should know about a plan before anything else is known."""
+    warnings = list(plan.prepared.warnings)
+    if not plan.placement.quantized:
+        warnings.append("nothing was quantized; `onnxq explain` says why for each edge")
+    linear = sum(is_linear(plan.index, node) for node, scope in enumerate(plan.index.node_scope) if scope != MAIN_GRAPH)
+    if linear:
+        warnings.append(f"{linear} linear nodes inside bodies of If, Loop or Scan stay float")
+    return warnings
+
+
+def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
+    """Write the Q/DQ of a plan into its prepared model, which is used up by that."""
+    index, model = plan.index, plan.prepared.model
+    pairs = pair_up(index, {edge: plan.placement[edge].axis for edge in plan.placement.quantized})
+    constants = [index.tensor_names[p.tensor] for p in pairs if index.is_constant(p.tensor)]
+    values = evaluate_constants(model, list(dict.fromkeys(constants)))
+    shared = _shared_ranges(plan.placement, ranges)
+    write_pairs(model, index, pairs, [_scale(index, pair, values, shared) for pair in pairs])
+    problem = why_invalid(model)
+    if problem and not why_invalid(strip_pairs(model)):
+        raise VerificationError(f"the quantized model is invalid, please report this: {problem}")
+    return model
+
+
+def _scale(
+    index: GraphIndex, pair: Pair, values: Mapping[str, NDArray[Any]], ranges: Mapping[str, Range]
+) -> NDArray[Any]:
+    name = index.tensor_names[pair.tensor]
+    dtype = np.float16 if index.tensor_types[pair.tensor].elem_type == TensorProto.FLOAT16 else np.float32
+    if name in values:
+        return weight_scales(values[name], pair.axis, name=name, dtype=dtype)
+    return activation_scale(ranges[name], dtype=dtype)
+
+
+def _shared_ranges(placement: Placement, ranges: Ranges) -> dict[str, Range]:
+    """Ranges after the tensors of each scale group got the union of theirs."""
+    shared = dict(ranges)
+    for group in placement.scale_groups:
+        members = [ranges[name] for name in group]
+        union = Range(min(r.low for r in members), max(r.high for r in members))
+        shared.update(dict.fromkeys(group, union))
+    return shared
+
+
+def _check_choices(**given: tuple[str, tuple[str, ...]]) -> None:
+    """Refuse unknown values, and known ones that aren't done yet, each with what can be said instead."""
+    for name, (value, allowed) in given.items():
+        if value in allowed:
+            continue
+        if value in _LATER.get(name, ()):
+            raise UnsupportedError(f"{name}={value!r} isn't supported yet; use {allowed[0]!r}")
+        near = get_close_matches(str(value), [*allowed, *_LATER.get(name, ())], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"{name}={value!r} is unknown, it can be: {', '.join(map(repr, allowed))}{hint}")

@@ -1,0 +1,29 @@
+"""Where Q/DQ go: a decision and its reason for every edge of the float graph, before anything is written."""
+
+from onnxq.graph import Edge
+from onnxq.placement.linear import weight_axis
+from onnxq.placement.never import never_quantized
+from onnxq.placement.ops import copy_sources, is_copy, is_linear
+from onnxq.placement.place import keep_float, place
+from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
+from onnxq.placement.residual import ResidualAdd
+from onnxq.placement.rules import Rule
+from onnxq.placement.selection import SelectionOptions
+
+__all__ = [
+    "Decision",
+    "Edge",
+    "EdgeLabel",
+    "Placement",
+    "Reason",
+    "ResidualAdd",
+    "Rule",
+    "SelectionOptions",
+    "copy_sources",
+    "is_copy",
+    "is_linear",
+    "keep_float",
+    "never_quantized",
+    "place",
+    "weight_axis",
+]

@@ -1,0 +1,164 @@
+"""What a placement is: for each edge whether it is quantized, and why. Plain data, with text and JSON forms.
+
+The text names tensors and nodes of the float model, in node order, one edge a line, so that two placements can be
+compared by eye or by any diff tool:
+
+    conv1 (Conv)      input 0  x        int8              P1
+    conv1 (Conv)      input 1  conv1_w  int8 per axis 0   P1
+    add (Add)         input 0  skip     int8              R5
+    add (Add)         input 1  trunk    float             R5
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxq.graph import Edge
+from onnxq.placement.residual import ResidualAdd
+from onnxq.placement.rules import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an edge is decided as it is.
+
+    Attributes:
+        rule: The rule that decided.
+        nodes: Numbers of the nodes that it looked at, beside the edge's own.
+        detail: What it saw, for a person; may be empty.
+    """
+
+    rule: Rule
+    nodes: tuple[int, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether one edge gets Q/DQ.
+
+    Attributes:
+        quantize: Whether it does.
+        reason: Why.
+        constant: Whether the tensor is a constant, so that its range is read from its values.
+        axis: Axis of a weight that has one scale each along it; None for one scale in all.
+    """
+
+    quantize: bool
+    reason: Reason
+    constant: bool = False
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLabel:
+    """How a person finds an edge in the float model: its node, and the tensor that it reads.
+
+    Attributes:
+        graph: "" for the main graph, else the path of the body, such as "if1.then_branch".
+        node: Name of the node.
+        op_type: Its operator.
+        output: Its first output.
+        tensor: The tensor on the edge.
+    """
+
+    graph: str
+    node: str
+    op_type: str
+    output: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Placement(Mapping[Edge, Decision]):
+    """A decision for every edge that carries a float tensor, in canonical order.
+
+    Attributes:
+        decisions: Edge -> decision, by node number and input position.
+        labels: Edge -> how a person finds it.
+        residuals: What was found out about every Add and two-input Sum.
+        scale_groups: Names of tensors that must share one scale (rule P5), each group in node order.
+    """
+
+    decisions: Mapping[Edge, Decision]
+    labels: Mapping[Edge, EdgeLabel]
+    residuals: tuple[ResidualAdd, ...]
+    scale_groups: tuple[tuple[str, ...], ...]
+
+    def __getitem__(self, edge: Edge) -> Decision:
+        return self.decisions[edge]
+
+    def __iter__(self) -> Iterator[Edge]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    @property
+    def quantized(self) -> list[Edge]:
+        """The edges that get Q/DQ."""
+        return [edge for edge, decision in self.decisions.items() if decision.quantize]
+
+    @property
+    def activations(self) -> list[str]:
+        """Names of the tensors to calibrate: quantized and no constants, each once, in order of first use."""
+        return list(dict.fromkeys(self.labels[e].tensor for e in self.quantized if not self.decisions[e].constant))
+
+    def quantized_inputs(self, node: int) -> list[str]:
+        """Names of the tensors that node number `node` reads quantized, by input position."""
+        return [self.labels[e].tensor for e, d in self.decisions.items() if e.node == node and d.quantize]
+
+    def to_text(self, *, explain: bool = False) -> str:
+        """The canonical text, one edge a line.
+
+        Args:
+            explain: Whether to add what each rule saw.
+        """
+        rows = [self._row(edge, decision) for edge, decision in self.decisions.items()]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
+        lines = []
+        for row, decision in zip(rows, self.decisions.values(), strict=True):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            lines.append(f"{line}  {decision.reason.detail}" if explain and decision.reason.detail else line)
+        return "\n".join(lines) + ("\n" if lines else "")
+
+    def to_json(self) -> str:
+        """The same as a JSON array of objects, one an edge."""
+        return json.dumps([self._record(edge, decision) for edge, decision in self.decisions.items()], indent=1)
+
+    def _row(self, edge: Edge, decision: Decision) -> tuple[str, str, str, str, str]:
+        label = self.labels[edge]
+        place = f"{label.graph}/" if label.graph else ""
+        return (
+            f"{place}{label.node} ({label.op_type})",
+            f"input {edge.input}",
+            label.tensor,
+            _format(decision),
+            decision.reason.rule.name,
+        )
+
+    def _record(self, edge: Edge, decision: Decision) -> dict[str, Any]:
+        label = self.labels[edge]
+        return {
+            "graph": label.graph,
+            "node": label.node,
+            "op_type": label.op_type,
+            "output": label.output,
+            "input": edge.input,
+            "tensor": label.tensor,
+            "quantize": decision.quantize,
+            "axis": decision.axis,
+            "rule": decision.reason.rule.name,
+            "says": decision.reason.rule.value,
+            "saw": decision.reason.detail,
+            "looked_at": list(decision.reason.nodes),
+        }
+
+
+def _format(decision: Decision) -> str:
+    if not decision.quantize:
+        return "float"
+    return "int8" if decision.axis is None else f"int8 per axis {decision.axis}"

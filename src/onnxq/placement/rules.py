@@ -1,0 +1,23 @@
+"""The names of the placement rules, as `onnxq explain` prints them, and what each says in one line."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Rule(Enum):
+    """A rule that can decide an edge. The value says what it is, for a person."""
+
+    R1 = "no residual Add: the inputs must be two, float, variable, and of equal shape"
+    R4 = "no residual Add: no input comes from a convolution that can run last"
+    R5 = "residual Add: one input is fused with its convolution, the other is the skip"
+    R6 = "residual Add: the longer branch is fused with its convolution, the shorter one is the skip"
+    R7 = "residual Add: branches of equal length, the heavier one is fused, the other one is the skip"
+    R9 = "residual Add whose convolution stays float: nothing to fold it into"
+    P1 = "input or weight of a linear op"
+    P2 = "excluded"
+    P5 = "a copy op moves the data, quantization moves across it"
+    P6 = "never quantized"
+    BODY = "inside the body of an If, Loop or Scan, which stays float"
+    SELECTED = "input of an op that was asked for by name or type"
+    NOT_SELECTED = "input of an op that isn't quantized"

@@ -1,0 +1,16 @@
+"""Hypothesis strategies that draw models with known ground truth, valid by construction.
+
+Draw a topology (plain data, the reproducer), or a model that `build` made of one:
+
+    @given(residual_models())
+    def test_my_quantizer(labelled: LabelledModel) -> None:
+        quantized = my_quantizer(labelled.model)
+        for add in labelled.adds:
+            ...
+"""
+
+from onnxq.strategies.labelled import LabelledAdd, LabelledModel
+from onnxq.strategies.residual import build, residual_models, residual_topologies
+from onnxq.strategies.topology import Block, Topology
+
+__all__ = ["residual_models", "residual_topologies", "build", "Block", "Topology", "LabelledAdd", "LabelledModel"]

@@ -1,0 +1,158 @@
+"""Residual topologies as plain data: a list of decisions that `build` turns into a model.
+
+A topology is the reproducer of a model: its repr evaluates back to it, and the same topology always gives the same
+bytes. An index counts back from the newest tensor (0 is the newest) and is clamped to the oldest one, so a decision
+keeps a meaning whatever is deleted around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from onnxq.errors import UsageError
+
+KINDS = (
+    "activation",
+    "conv",
+    "add",
+    "copy",
+    "constant",
+    "sub",
+    "sum",
+    "sum_of_three",
+    "conv_transpose",
+    "max_pool",
+    "concat",
+    "self_add",
+    "identity",
+    "fuse",
+    "projection",
+    "upsampling",
+    "preactivation",
+    "multi_branch",
+    "squeeze_excite",
+    "broadcast_add",
+    "bottleneck",
+    "layer_scale",
+    "mlp",
+    "inverted_bottleneck",
+)
+"""Block kinds, the simplest first: shrinking moves towards the front. `onnxq.strategies.blocks` draws each."""
+
+ACTIVATIONS = (
+    "none",
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "sigmoid",
+    "hard_swish",
+    "gelu",
+    "swish",
+    "silu",
+    "hard_swish_by_sigmoid",
+    "hard_swish_by_clip",
+    "gelu_by_erf",
+    "mish",
+)
+"""Activations, the simplest first. From "silu" on they are written out in several nodes."""
+
+NODE_NAMES = ("unique", "unnamed", "repeated")
+"""How nodes are named; "repeated" gives all one name, which ONNX allows and onnxruntime refuses to load."""
+
+CONSTANTS = ("initializer", "node", "input")
+"""Where constants live: initializers, Constant nodes, or initializers that are listed among the graph's inputs."""
+
+OLDEST_OPSET, NEWEST_OPSET = 13, 24
+"""Versions of the default operator set that `build` writes."""
+
+
+def _short_repr(self: Any) -> str:
+    """Leave out fields at their defaults; what is shown still evaluates to an equal value."""
+    shown = ((f, getattr(self, f.name)) for f in fields(self))
+    arguments = (f"{f.name}={value!r}" for f, value in shown if value != f.default)
+    return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Block:
+    """One decision: which block to append, and what to.
+
+    A block ignores the fields that mean nothing for its kind.
+
+    Attributes:
+        kind: One of `KINDS`.
+        source: The tensor that it reads, counted back from the newest.
+        other: The second tensor, counted the same way, for kinds that join two.
+        activation: One of `ACTIVATIONS`.
+        norm: Whether a BatchNormalization follows each convolution.
+        swap: Whether the operands of its Add change places.
+        variant: Which form of the kind; taken modulo the number of forms.
+
+    Raises:
+        UsageError: A word is unknown or a number negative.
+    """
+
+    kind: str
+    source: int = 0
+    other: int = 0
+    activation: str = "none"
+    norm: bool = False
+    swap: bool = False
+    variant: int = 0
+
+    __repr__ = _short_repr
+
+    def __post_init__(self) -> None:
+        _check_word("kind", self.kind, KINDS)
+        _check_word("activation", self.activation, ACTIVATIONS)
+        for name in ("source", "other", "variant"):
+            _check_range(name, getattr(self, name), 0)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Topology:
+    """All decisions that make a model.
+
+    Attributes:
+        blocks: The blocks in order.
+        inputs: Number of graph inputs, each float32 [1, channels, 8, 8].
+        channels: Channels of the graph inputs, a multiple of 16 (below that a target leaves convolutions in float).
+        opset: Version of the default operator set.
+        node_names: One of `NODE_NAMES`.
+        constants: One of `CONSTANTS`.
+        seed: Seed of all weights.
+
+    Raises:
+        UsageError: A word is unknown or a number out of range.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    inputs: int = 1
+    channels: int = 16
+    opset: int = 20
+    node_names: str = "unique"
+    constants: str = "initializer"
+    seed: int = 0
+
+    __repr__ = _short_repr
+
+    def __post_init__(self) -> None:
+        _check_word("node_names", self.node_names, NODE_NAMES)
+        _check_word("constants", self.constants, CONSTANTS)
+        _check_range("inputs", self.inputs, 1)
+        _check_range("opset", self.opset, OLDEST_OPSET, NEWEST_OPSET)
+        _check_range("seed", self.seed, 0)
+        if self.channels < 16 or self.channels % 16:
+            raise UsageError(f"channels must be a positive multiple of 16, not {self.channels!r}")
+
+
+def _check_word(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def _check_range(name: str, value: int, least: int, most: int | None = None) -> None:
+    if value < least or (most is not None and value > most):
+        limits = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise UsageError(f"{name} must be {limits}, not {value!r}")
