@@ -24,7 +24,8 @@ RUNNABLE = {
     + """g (float[2,3,4] x, float[1] one) => (float y, float z) {
         axes = Shape(one) y = ReduceSum(x, axes) z = ReduceMax<keepdims = 0>(x, axes) }""",
     "nonzero": HEAD + "g (float[n,4] x) => (int64 y) { r = Relu(x) y = NonZero(r) }",
-    "nonzero_transposed": HEAD + "g (float[n,4] x) => (float y) { nz = NonZero(x) t = Transpose(nz) y = GatherND(x, t) }",
+    "nonzero_transposed": HEAD
+    + "g (float[n,4] x) => (float y) { nz = NonZero(x) t = Transpose(nz) y = GatherND(x, t) }",
     "nms": HEAD
     + """g (float[1,6,4] boxes, float[1,2,6] scores) => (int64 y) <int64 k = {3}, float t = {0.5}> {
         y = NonMaxSuppression(boxes, scores, k, t, t) }""",
@@ -75,19 +76,19 @@ RUNNABLE = {
     + """g (float[1] x) => (float y) {
         a = Constant<value_float = 1.5>() b = Constant<value_floats = [1.0, 2.0]>() c = Constant<value_int = 3>()
         d = Constant<value_ints = [3, 4]>() e = Constant<value_string = "s">() f = Constant<value_strings = ["s", "t"]>()
-        g1 = Constant<value = float16[2] {1.0, 2.0}>() y = Add(x, a) }""",
+        g1 = Constant<value = float16[2] {15360, 16384}>() y = Add(x, a) }""",
     "constant_of_shape": HEAD
     + """g (float[2,3] x) => (float y) { s = Shape(x) a = ConstantOfShape(s)
-        b = ConstantOfShape<value = int64[1] {1}>(s) c = ConstantOfShape<value = float16[1] {1.0}>(s)
+        b = ConstantOfShape<value = int64[1] {1}>(s) c = ConstantOfShape<value = float16[1] {15360}>(s)
         d = ConstantOfShape<value = bool[1] {1}>(s) e = ConstantOfShape<value = uint8[1] {1}>(s) y = Add(x, a) }""",
     "qdq_fp16": '<ir_version: 9, opset_import: ["": 19]> '
-    + """g (float16[2,3] x) => (float[2,3] y) <float16 s = {0.5}, int8 z = {0}> {
+    """g (float16[2,3] x) => (float[2,3] y) <float16 s = {14336}, int8 z = {0}> {
         q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Relu(d) }""",
     "qdq_default": HEAD
     + """g (float[2,3] x) => (float[2,3] y) <float s = {0.5}> {
         q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) u, us, uz = DynamicQuantizeLinear(x) }""",
     "initializers_as_inputs": '<ir_version: 3, opset_import: ["": 9]> '
-    + """g (float[2,6] x, int64[2] s) => (float y) <int64[2] s = {3, 4}> { y = Reshape(x, s) }""",
+    """g (float[2,6] x, int64[2] s) => (float y) <int64[2] s = {3, 4}> { y = Reshape(x, s) }""",
     "stale_value_info": HEAD
     + """g (float[1,2,4,4] x) => (float[1,3,8,8] y) <float[4] s = {1, 1, 2, 2}, float[1,2,4,4] u, int32[3] gone,
         float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}> { u = Resize(x, , s) y = Conv(u, w) }""",
@@ -99,11 +100,13 @@ RUNNABLE = {
     + """g (float[n,3] x) => (int64 y) <int64 zero = {0}, int64 one = {1}> {
         s = Shape(x) n1 = Gather(s, zero) y = Range(zero, n1, one) }""",
     "random": HEAD
-    + """g (float[2,3] x) => (float y) { a = EyeLike<dtype = 7>(x) b = RandomNormalLike<dtype = 10>(x)
-        c = RandomUniform<shape = [2, 2]>() d = Multinomial<dtype = 7>(x) y = CastLike(a, x) e = Bernoulli<dtype = 9>(p) p = Sigmoid(x) }""",
+    + """g (float[2,3] x) => (float y) { a = EyeLike<dtype = 7>(x) b = RandomNormalLike<dtype = 11>(x)
+        c = RandomUniform<shape = [2, 2]>() d = Multinomial<dtype = 7>(x) y = CastLike(a, x)
+        e = Bernoulli<dtype = 9>(p) p = Sigmoid(x) }""",
     "optional_outputs": HEAD
     + """g (float[1,2,4] x) => (float y) <float[1,8,4] w, float[1,8,2] r> { , y = LSTM<hidden_size = 2>(x, w1, r1)
-        w1 = ConstantOfShape(ws) r1 = ConstantOfShape(rs) ws = Constant<value_ints = [1, 8, 4]>() rs = Constant<value_ints = [1, 8, 2]>() }""",
+        w1 = ConstantOfShape(ws) r1 = ConstantOfShape(rs) ws = Constant<value_ints = [1, 8, 4]>()
+        rs = Constant<value_ints = [1, 8, 2]>() }""",
 }
 
 # These can't run, or onnxruntime doesn't know them; their types are determined all the same.
@@ -111,24 +114,28 @@ TYPED_ONLY = {
     "k_above_axis": HEAD
     + """g (float[n,3] x) => (float y, float z) <int64[1] k = {5}, int64[2] s = {3, 5}> {
         a = Add(x, x) v, i = TopK(a, k) c = Cast<to = 1>(i) y = Reshape(c, s) z = Relu(x) }""",
-    "k_negative": HEAD + "g (float[3,4,5,10] x) => (float v, int64 i) <int64[1] k = {-1}> { v, i = TopK<axis = 2>(x, k) }",
+    "k_negative": HEAD
+    + "g (float[3,4,5,10] x) => (float v, int64 i) <int64[1] k = {-1}> { v, i = TopK<axis = 2>(x, k) }",
     "custom_declared": CUSTOM + "g (float[n,3] x) => (float y) <float[n,3] v> { v = foo.Bar(x) y = Relu(v) }",
     "custom_undeclared": CUSTOM
     + """g (float[n,3,4,4] x) => (float y) <float[2,3,1,1] w = {1, 2, 3, 4, 5, 6}> {
-        v = foo.Bar(x) u = foo.Bar(v) c = Conv(u, w) r = foo.Bar(x) y = Relu(c) z = Add(r, y) t = Transpose(v) m = MatMul(t, y) }""",
+        v = foo.Bar(x) u = foo.Bar(v) c = Conv(u, w) r = foo.Bar(x) y = Relu(c) z = Add(r, y)
+        t = Transpose(v) m = MatMul(t, y) }""",
 }
 
 HEALTHY = {
     "plain": HEAD + "g (float[batch,3] x) => (float[batch,3] y) { [one] y = Relu(x) }",
-    "value_info": HEAD + "g (float[batch,3] x) => (float[batch,3] y) <float[batch,3] a> { [one] a = Abs(x) [two] y = Relu(a) }",
+    "value_info": HEAD
+    + "g (float[batch,3] x) => (float[batch,3] y) <float[batch,3] a> { [one] a = Abs(x) [two] y = Relu(a) }",
     "open": HEAD + "g (float[?,3] x) => (float[rows,3] y) { [one] y = Relu(x) }",
     "custom": CUSTOM + "g (float[n,3] x) => (float[n,3] y) <float[n,3] v> { [one] v = foo.Bar(x) [two] y = Relu(v) }",
     "really_empty": HEAD
-    + "g (float[2,1] x) => (float[2,1] y, float[2,0] z) <float[2,0] e = {}> { [one] y = Concat<axis = 1>(x, e) [two] z = Relu(e) }",
+    + """g (float[2,1] x) => (float[2,1] y, float[2,0] z) <float[2,0] e = {}> {
+        [one] y = Concat<axis = 1>(x, e) [two] z = Relu(e) }""",
     "captured_value_info": HEAD
     + """g (float[2,3] x, bool c) => (float[2,3] y) { [r] r = Relu(x) [if] y = If(c) <
         then_branch = t () => (float[2,3] a) <float[2,3] r> { [a] a = Abs(r) },
         else_branch = e () => (float[2,3] b) { [b] b = Neg(r) }> }""",
     "initializers_as_inputs": '<ir_version: 3, opset_import: ["": 9]> '
-    + "g (float[2,6] x, int64[2] s) => (float[3,4] y) <int64[2] s = {3, 4}> { [one] y = Reshape(x, s) }",
+    "g (float[2,6] x, int64[2] s) => (float[3,4] y) <int64[2] s = {3, 4}> { [one] y = Reshape(x, s) }",
 }

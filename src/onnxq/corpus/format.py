@@ -61,8 +61,8 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
     """Version of the default operator set."""
     runs: bool | None = None
     """Whether onnxruntime runs the model; False for float models that it refuses. True unless given."""
-    min_sqnr_db: float | None = None
-    """Least signal to quantization noise ratio of each output."""
+    min_sqnr_db: float | dict[str, float] | None = None
+    """Least signal to quantization noise ratio: of each float output, or only of those that a table names."""
 
 
 class PolicyExpectation(Expectation, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -86,7 +86,7 @@ def _op_types(index: GraphIndex, option: str, given: Sequence[str] | None) -> se
     known = {node.op_type for node in index.nodes} | {schema.name for schema in onnx.defs.get_all_schemas()}
     for name in names:
         if name not in known:
-            raise UsageError(f'{option}: "{name}" is no operator{_near(name, known)}')
+            raise UsageError(f'{option}: "{name}" is no operator{near_matches(name, known)}')
     return set(names)
 
 
@@ -100,7 +100,7 @@ def _matching(index: GraphIndex, option: str, given: Sequence[str] | None) -> se
             raise UsageError(f'{option}: "{pattern}" is no regular expression: {error}') from None
         matches = {n for n, node in enumerate(index.nodes) if compiled.fullmatch(node.name)}
         if not matches:
-            near = _near(pattern, {node.name for node in index.nodes})
+            near = near_matches(pattern, {node.name for node in index.nodes})
             raise UsageError(f'{option}: no node\'s whole name matches "{pattern}"{near}')
         found |= matches
     return found
@@ -114,7 +114,7 @@ def _strings(option: str, given: Sequence[str] | None) -> list[str]:
     return list(given)
 
 
-def _near(name: str, known: set[str]) -> str:
+def near_matches(name: str, known: set[str]) -> str:
     """The nearest known names as a clause, for an error message."""
     lowered = {k.lower(): k for k in sorted(known)}
     matches = [lowered[m] for m in get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.5)]

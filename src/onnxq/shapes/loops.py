@@ -60,22 +60,34 @@ def settle_loops(
     """
     assumed: dict[Carried, ValueType] = {}
     for _ in range(ROUNDS):
-        changed = False
-        for loop in _loops(result.graph, {}, ()):
-            for key, initial, made in loop.carried():
-                start = _trusted(initial, symbols)
-                if key in assumed:
-                    before = assumed[key]
-                    shape = _meet(_meet(before.shape, start), _trusted(made, symbols))
-                    changed = changed or shape != before.shape
-                    assumed[key] = ValueType(initial.elem_type, shape)
-                elif start is not None:
-                    changed = True
-                    assumed[key] = ValueType(initial.elem_type, start)
-        if not changed:
+        carried = [entry for loop in _loops(result.graph, {}, ()) for entry in loop.carried()]
+        # What a loop makes may wait for an assumption about a loop inside it: assume all before checking any.
+        found = _first_assumptions(carried, assumed, symbols) or _weaker_assumptions(carried, assumed, symbols)
+        if not found:
             return result
+        assumed.update(found)
         result = chain(_with_assumed(skeleton, assumed))
     return chain(skeleton)
+
+
+def _first_assumptions(
+    carried: list[tuple[Carried, ValueType, ValueType]], assumed: dict[Carried, ValueType], symbols: frozenset[str]
+) -> dict[Carried, ValueType]:
+    new = {key: ValueType(kind.elem_type, _trusted(kind, symbols)) for key, kind, _ in carried if key not in assumed}
+    return {key: kind for key, kind in new.items() if kind.shape is not None}
+
+
+def _weaker_assumptions(
+    carried: list[tuple[Carried, ValueType, ValueType]], assumed: dict[Carried, ValueType], symbols: frozenset[str]
+) -> dict[Carried, ValueType]:
+    weaker = {}
+    for key, initial, made in carried:
+        if key in assumed:
+            before = assumed[key]
+            shape = _meet(_meet(before.shape, _trusted(initial, symbols)), _trusted(made, symbols))
+            if shape != before.shape:
+                weaker[key] = ValueType(before.elem_type, shape)
+    return weaker
 
 
 def _loops(graph: GraphProto, outer: dict[str, ValueType], place: Place) -> Iterator[_Loop]:

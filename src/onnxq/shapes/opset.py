@@ -84,11 +84,13 @@ def _restore(graph: GraphProto, original: GraphProto, version: int) -> None:
     graph.name, graph.doc_string = original.name, original.doc_string
     _replace(graph.input, original.input)
     _replace(graph.output, original.output)
-    _replace(graph.initializer, original.initializer)
+    known = defined_names(original)
+    added = [tensor for tensor in graph.initializer if tensor.name not in known]
+    _replace(graph.initializer, [*original.initializer, *added])
     _replace(graph.sparse_initializer, original.sparse_initializer)
     _replace(graph.quantization_annotation, original.quantization_annotation)
     _replace(graph.metadata_props, original.metadata_props)
-    gone = defined_names(original).keys() - defined_names(graph).keys()
+    gone = known.keys() - defined_names(graph).keys()
     _replace(graph.value_info, [value for value in original.value_info if value.name not in gone])
     before = {tuple(node.output): node for node in original.node}
     for node in graph.node:
@@ -129,9 +131,8 @@ def _check(converted: ModelProto, version: int) -> None:
     """The converter doesn't look at its work: names may clash in bodies, functions may stay behind."""
     try:
         check_model(converted)
-        light = _light_copy(converted)
-        light.functions.extend(converted.functions)
-        onnx.checker.check_model(light)
+        if converted.ByteSize() < PROTO_LIMIT:
+            onnx.checker.check_model(converted)
     except (InvalidModelError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().partition("\n")[0]
         steps = f"opset {version} can't be converted to {opset_version(converted)}"

@@ -71,12 +71,12 @@ def prepare(model: ModelProto, *, min_opset: int = 1, copy: bool = True) -> Prep
     return Prepared(model, _types(model.graph, inferred), (*changes, *corrections), tuple(warnings))
 
 
-def _types(graph: GraphProto, inferred: Inferred) -> GraphTypes:
-    tensors = {name: value_type(proto) for name, proto in merged_types(inferred.types, graph).items()}
+def _types(graph: GraphProto, inferred: Inferred, *, is_body: bool = False) -> GraphTypes:
+    tensors = {name: value_type(proto) for name, proto in merged_types(inferred.types, graph, is_body=is_body).items()}
     for node in graph.node:
         tensors.update({name: ValueType(0) for name in node.output if name and name not in tensors})
     below = {
-        (position, attribute): _types(body, inferred.bodies[position, attribute])
+        (position, attribute): _types(body, inferred.bodies[position, attribute], is_body=True)
         for position, node in enumerate(graph.node)
         for attribute, body in bodies(node)
     }

@@ -156,20 +156,26 @@ def _belongs(name: str, graph: GraphProto) -> bool:
     return any(name in node.output for node in graph.node) or any(name == value.name for value in graph.input)
 
 
-def merged_types(inferred: Mapping[str, TypeProto], graph: GraphProto) -> dict[str, TypeProto]:
+def merged_types(inferred: Mapping[str, TypeProto], graph: GraphProto, *, is_body: bool) -> dict[str, TypeProto]:
     """Inferred types, with unknown dims filled from declarations of the same rank.
+
+    What a Loop carries is left out: a dim that changes from one iteration to the next is often declared as a number.
 
     Args:
         inferred: What the operators imply.
         graph: Its declarations are corrected already.
+        is_body: Whether it is a body; the inputs and outputs of one may be carried by a Loop.
 
     Returns:
         Value name -> type; a rank that the operators leave open stays open.
     """
     types = dict(inferred)
-    for value in (*graph.value_info, *graph.output, *graph.input):
+    carried = {name for node in graph.node if node.op_type == "Loop" for name in node.output}
+    if is_body:
+        carried.update(value.name for value in (*graph.input, *graph.output))
+    for value in (*graph.value_info, *graph.output):
         known = types.get(value.name)
-        if known is None or not known.HasField("tensor_type"):
+        if known is None or value.name in carried or not known.HasField("tensor_type"):
             continue
         declared = value.type.tensor_type.shape.dim
         dims = known.tensor_type.shape.dim

@@ -195,27 +195,27 @@ def _projection(net: Network, block: Block, x: Value, y: Value) -> Value:
 
 
 def _upsampling(net: Network, block: Block, x: Value, y: Value) -> Value:
-    """ConvTranspose as the root of a block, as its shortcut, or as its trunk.
+    """ConvTranspose as the trunk of a block, as its root, or as its shortcut.
 
+    x -+- [Resize] ------------------- Add
+       '- ConvTranspose - [BN] - act --'
     x - ConvTranspose - act -+- Conv - [BN] - act - Conv - [BN] -- Add
                              '--------------------------------------'
     x -+- Conv - [BN] - act - ConvTranspose - [BN] -- Add
        '- ConvTranspose - [BN] -----------------------'
-    x -+- [Resize] ------------------- Add
-       '- ConvTranspose - [BN] - act --'
     """
     channels = x.shape[1]
     match block.variant % 3:
         case 1:
+            skip = layers.activation(net, layers.conv_transpose(net, x, channels), block.activation)
+            branch = _chain(net, block, skip, channels, 2)
+        case 2:
             hidden = layers.activation(net, _conv_norm(net, block, x, channels), block.activation)
             branch = _norm(net, block, layers.conv_transpose(net, hidden, channels, bias=not block.norm))
             skip = _norm(net, block, layers.conv_transpose(net, x, channels, bias=not block.norm))
-        case 2:
+        case _:
             branch = _epilogue(net, block, layers.conv_transpose(net, x, channels, bias=not block.norm))
             skip = layers.match(net, x, branch)
-        case _:
-            skip = layers.activation(net, layers.conv_transpose(net, x, channels), block.activation)
-            branch = _chain(net, block, skip, channels, 2)
     return net.add(branch, skip, swap=block.swap)
 
 

@@ -22,6 +22,9 @@ from onnxq.strategies.topology import ACTIVATIONS, CONSTANTS, KINDS, NODE_NAMES,
 FARTHEST = 7
 """How many tensors back a block may reach; an index beyond the oldest means the oldest."""
 
+FORMS = 4 * max(facts.variants for facts in BLOCK_KINDS.values())
+"""Numbers that hold two flags and the variant of any kind."""
+
 
 def build(topology: Topology) -> LabelledModel:
     """The model of a topology. Every topology has one, and always the same.
@@ -84,9 +87,16 @@ def residual_topologies(
         raise InvalidArgument(str(error)) from error
 
     legal = [k for k in KINDS if k in kinds]
-    choices = {kind: _choices(kind, [a for a in ACTIVATIONS if a in activations]) for kind in legal}
-    go_on = st.integers(0, max_blocks)
+    go_on = st.integers(0, 2 * max_blocks)
     places = st.integers(0, len(legal) - 1)
+    # Every kind draws the same choices, so that a simpler kind can take the place of another while shrinking.
+    decisions = st.tuples(
+        places,
+        st.integers(0, FARTHEST),
+        st.integers(0, FARTHEST),
+        st.sampled_from([a for a in ACTIVATIONS if a in activations]),
+        st.integers(0, FORMS - 1),
+    )
     bans = st.frozensets(st.integers(1, len(legal) - 1)) if len(legal) > 1 else st.just(frozenset[int]())
     frames = st.tuples(
         st.integers(1, max_inputs),
@@ -100,13 +110,12 @@ def residual_topologies(
         inputs, naming, storage, seed = draw(frames)
         banned = draw(bans)
         blocks: list[Block] = []
-        while len(blocks) < max_blocks and (not blocks or draw(go_on) > 0):
-            place = draw(places)
+        while len(blocks) < max_blocks and draw(go_on) > 0:
+            place, *choices = draw(decisions)
             # A banned kind gives way to a simpler one. A choice among those left would change with every lifted ban.
             while place in banned:
                 place -= 1
-            kind = legal[place]
-            blocks.append(_block(kind, *draw(choices[kind])))
+            blocks.append(_block(legal[place], *choices))
         return Topology(tuple(blocks), inputs, channels, opset, naming, storage, seed)
 
     return topologies()
@@ -136,24 +145,18 @@ def residual_models(
     ).map(build)
 
 
-def _choices(kind: str, activations: Sequence[str]) -> st.SearchStrategy[tuple[int, int, str, int]]:
-    """Source, other, activation and form of a block: only what its kind reads is drawn."""
-    facts = BLOCK_KINDS[kind]
-    back = st.integers(0, FARTHEST)
-    forms = facts.variants * (4 if facts.flags else 1)
-    return st.tuples(
-        back,
-        back if facts.joins else st.just(0),
-        st.sampled_from(activations) if facts.activates else st.just("none"),
-        st.integers(0, forms - 1) if forms > 1 else st.just(0),
-    )
-
-
 def _block(kind: str, source: int, other: int, activation: str, form: int) -> Block:
-    """A block of what was drawn: its form is one number that holds the flags and the variant."""
-    if not BLOCK_KINDS[kind].flags:
-        return Block(kind, source, other, activation, variant=form)
-    return Block(kind, source, other, activation, bool(form & 1), bool(form & 2), form >> 2)
+    """A block of what was drawn, without what its kind doesn't read. The form holds the flags and the variant."""
+    facts = BLOCK_KINDS[kind]
+    return Block(
+        kind,
+        source,
+        other if facts.joins else 0,
+        activation if facts.activates else "none",
+        facts.flags and bool(form & 1),
+        facts.flags and bool(form & 2),
+        (form >> 2) % facts.variants,
+    )
 
 
 def _check_words(name: str, given: Sequence[str], known: Sequence[str]) -> None:

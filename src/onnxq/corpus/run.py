@@ -1,0 +1,88 @@
+"""One quantizer's run of one case: the models, or the error, and what the checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from onnx import ModelProto
+
+from onnxq.calibration import make_feeds
+from onnxq.corpus.case import Case
+from onnxq.corpus.format import Expect
+from onnxq.errors import CorpusError, OnnxqError
+from onnxq.invariants import ModelPair
+from onnxq.quantizers import Quantizer
+
+
+@dataclass(frozen=True)
+class CaseRun:
+    """What came out when a quantizer was given the model of a case.
+
+    Attributes:
+        case: The case.
+        expect: What must hold under the quantizer's policy.
+        policy: Of the quantizer.
+        float_model: The model that was given; None if the case's file can't be loaded.
+        quantized: The result; None if there is an error.
+        error: What loading or quantizing raised.
+    """
+
+    case: Case
+    expect: Expect
+    policy: str
+    float_model: ModelProto | None = None
+    quantized: ModelProto | None = None
+    error: Exception | None = None
+
+    @property
+    def failure(self) -> str:
+        """The error in one line."""
+        return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+    @cached_property
+    def pair(self) -> ModelPair:
+        """Both models; only for a run without error."""
+        if self.float_model is None or self.quantized is None:
+            raise ValueError("a run that failed has no pair of models")
+        return ModelPair.of(self.float_model, self.quantized, self.policy)
+
+    @cached_property
+    def feeds(self) -> list[Mapping[str, Any]]:
+        """What to run both models on: the first sample that the quantizer was, or would be, calibrated with."""
+        shapes = self.case.options.get("calibration_shapes")
+        feeds = make_feeds(self.pair.float_model, self.case.calibration_data, shapes=shapes)
+        return list(islice(feeds, 1))
+
+
+def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
+    """Give the model of a case to a quantizer.
+
+    Args:
+        case: The case.
+        quantizer: Any quantizer. What it raises is kept, whatever it is; its input is a copy, so that it can't change
+            what its result is compared with.
+
+    Returns:
+        The run.
+
+    Raises:
+        CorpusError: The case itself is at fault.
+    """
+    expect = case.expect.under(quantizer.policy)
+    try:
+        float_model = case.load_model()
+    except CorpusError:
+        raise
+    except OnnxqError as error:
+        return CaseRun(case, expect, quantizer.policy, error=error)
+    given = ModelProto()
+    given.CopyFrom(float_model)
+    try:
+        quantized = quantizer.quantize(given, case.calibration_data, case.options)
+    except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
+        return CaseRun(case, expect, quantizer.policy, float_model, error=error)
+    return CaseRun(case, expect, quantizer.policy, float_model, quantized)

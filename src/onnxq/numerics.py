@@ -1,0 +1,115 @@
+"""Running a model in onnxruntime, and how far the results of two models are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto
+
+from onnxq.errors import InvalidModelError
+
+Outputs = dict[str, Any]
+"""Output name -> value of one run."""
+
+_MESSAGE_LIMIT = 500
+
+
+def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize: bool = False) -> list[Outputs]:
+    """Run a model on the CPU, on one thread, so that the same model gives the same numbers.
+
+    Args:
+        model: Complete in memory.
+        feeds: Input name -> array, one mapping a run.
+        optimize: Whether the runtime may rewrite the graph. Without it every Q and DQ computes what its definition
+            says; with it the runtime fuses them into integer kernels.
+
+    Returns:
+        The outputs of each run.
+
+    Raises:
+        InvalidModelError: The runtime refuses to load or to run the model.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong arrives as an exception
+    options.intra_op_num_threads = 1
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    how = f"with optimizations {'on' if optimize else 'off'}"
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime's exception types have no public base
+        raise InvalidModelError(f"onnxruntime can't load the model {how}: {_one_line(error)}") from None
+    names = [output.name for output in session.get_outputs()]
+    results = []
+    for number, feed in enumerate(feeds):
+        try:
+            values = {i.name: _as_ort_value(feed[i.name], i.type) for i in session.get_inputs() if i.name in feed}
+            results.append(dict(zip(names, session.run(None, values), strict=True)))
+        except Exception as error:
+            raise InvalidModelError(
+                f"onnxruntime can't run the model on feed {number} {how}: {_one_line(error)}"
+            ) from None
+    return results
+
+
+def sqnr(reference: NDArray[Any], value: NDArray[Any]) -> float:
+    """Signal to quantization noise ratio in dB: 10 log10(sum(reference²) / sum((reference - value)²)).
+
+    Args:
+        reference: What the float model computes. Of a float type.
+        value: What the quantized model computes, of the same shape.
+
+    Returns:
+        inf if both are equal; -inf if only `reference` is zero everywhere, if the shapes differ, or if one is NaN or
+        infinite where the other isn't. Elements that are equally so in both don't count.
+    """
+    if reference.shape != value.shape:
+        return -np.inf
+    signal, result = reference.astype(np.float64), value.astype(np.float64)
+    finite = np.isfinite(signal)
+    if not np.array_equal(signal[~finite], result[~finite], equal_nan=True) or not np.isfinite(result[finite]).all():
+        return -np.inf
+    power = float(np.square(signal[finite]).sum())
+    noise = float(np.square(signal[finite] - result[finite]).sum())
+    if noise == 0:
+        return np.inf
+    return 10 * float(np.log10(power / noise)) if power else -np.inf
+
+
+def output_sqnr(reference: list[Outputs], results: list[Outputs]) -> dict[str, float]:
+    """The SQNR of each float output over all runs, in dB.
+
+    Args:
+        reference: Outputs of the float model.
+        results: Outputs of the quantized model on the same feeds.
+
+    Returns:
+        Output name -> SQNR, the least over the runs. Outputs of integers, bools and strings have none.
+    """
+    worst: dict[str, float] = {}
+    for before, after in zip(reference, results, strict=True):
+        for name, value in before.items():
+            if isinstance(value, np.ndarray) and _is_float(value):
+                ratio = sqnr(value, np.asarray(after[name])) if name in after else -np.inf
+                worst[name] = min(ratio, worst.get(name, np.inf))
+    return worst
+
+
+def _is_float(value: NDArray[Any]) -> bool:
+    return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
+
+
+def _as_ort_value(value: Any, type_name: str) -> Any:
+    """The runtime takes bfloat16 only as a value of its own kind, made of the bits."""
+    if type_name != "tensor(bfloat16)" or not isinstance(value, np.ndarray):
+        return value
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value.view(np.uint16), TensorProto.BFLOAT16)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}..."
