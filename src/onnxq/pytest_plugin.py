@@ -86,9 +86,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     from onnxq.quantizers import resolve
 
+    count = f"{len(options.cases)} case{'s' if len(options.cases) != 1 else ''}"
     paths = ", ".join(os.path.relpath(path, config.rootpath) for path in options.paths)
     quantizers = [f"{q.name} {q.version}" for q in map(resolve, options.specs)]
-    return [f"onnxq corpus: {paths} ({len(options.cases)} cases)", f"onnxq quantizers: {', '.join(quantizers)}"]
+    return [f"onnxq corpus: {paths} ({count})", f"onnxq quantizers: {', '.join(quantizers)}"]
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:

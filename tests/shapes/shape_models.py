@@ -75,7 +75,8 @@ RUNNABLE = {
     "constants": HEAD
     + """g (float[1] x) => (float y) {
         a = Constant<value_float = 1.5>() b = Constant<value_floats = [1.0, 2.0]>() c = Constant<value_int = 3>()
-        d = Constant<value_ints = [3, 4]>() e = Constant<value_string = "s">() f = Constant<value_strings = ["s", "t"]>()
+        d = Constant<value_ints = [3, 4]>() e = Constant<value_string = "s">()
+        f = Constant<value_strings = ["s", "t"]>()
         g1 = Constant<value = float16[2] {15360, 16384}>() y = Add(x, a) }""",
     "constant_of_shape": HEAD
     + """g (float[2,3] x) => (float y) { s = Shape(x) a = ConstantOfShape(s)

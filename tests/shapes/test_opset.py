@@ -67,7 +67,8 @@ def test_a_converted_model_computes_the_same(model):
 
 def test_all_that_is_no_node_survives():
     model = parse_model(
-        """<ir_version: 7, opset_import: ["": 11, "foo": 1], producer_name: "p", doc_string: "m", metadata_props: ["a": "b"]>
+        """<ir_version: 7, opset_import: ["": 11, "foo": 1], producer_name: "p", doc_string: "m",
+        metadata_props: ["a": "b"]>
         g (float[N,3,8,8] x) => (float[N,M,8,8] y) <float[3,3,1,1] unused, float[N,K,8,8] t> {
             [first] t = Conv(x, w) u = foo.Bar(t) y = Relu(u) h = ReduceMax<axes = [2]>(t) z = Squeeze<axes = [2]>(h) }
         <domain: "foo", opset_import: ["": 11]> Bar (a) => (b) { b = Neg(a) }"""

@@ -175,7 +175,7 @@ SHAPES = st.lists(DIMS, min_size=1, max_size=3)
 def test_whatever_is_declared_the_output_ends_with_the_true_rank(given_output, given_input):
     text = f"{HEAD} g (float[{','.join(given_input)}] x) => (float[{','.join(given_output)}] y) {{ [r] y = Relu(x) }}"
     prepared = prepare(parse_model(text))
-    before = [d for d in value_type(parse_model(text).graph.output[0].type).shape]
+    before = list(dims_of(parse_model(text).graph.output[0]))
     after = dims_of(prepared.model.graph.output[0])
     true = [d if isinstance(d, str) or (d or 0) > 0 else None for d in dims_of(prepared.model.graph.input[0])]
     assert len(after) == len(true)

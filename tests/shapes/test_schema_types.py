@@ -72,7 +72,8 @@ def test_types_alone_cover_bodies_without_any_shape_inference():
     fill_gaps(graph, operators)
     kinds = {v.name: v.type.tensor_type.elem_type for g, _ in walk(graph) for v in (*g.input, *g.value_info)}
     assert kinds == {
-        "x": 10, "c": 9, "y": 10, "s": 1, "z": 1, "i": 7, "ci": 9, "st": 10, "co": 9, "nx": 10, "each": 1, "a": 1, "b": 1,
+        "x": 10, "c": 9, "y": 10, "s": 1, "z": 1, "i": 7, "ci": 9, "st": 10, "co": 9, "nx": 10, "each": 1,
+        "a": 1, "b": 1,
     }  # fmt: skip
 
 

@@ -81,7 +81,9 @@ def _light_copy(model: ModelProto) -> ModelProto:
 
 def _restore(graph: GraphProto, original: GraphProto, version: int) -> None:
     """Put back what the converter dropped or rewrote, in the graph and its bodies."""
-    graph.name, graph.doc_string = original.name, original.doc_string
+    graph.name = original.name
+    if original.doc_string:
+        graph.doc_string = original.doc_string
     _replace(graph.input, original.input)
     _replace(graph.output, original.output)
     known = defined_names(original)
@@ -100,18 +102,27 @@ def _restore(graph: GraphProto, original: GraphProto, version: int) -> None:
 
 
 def _restore_node(node: NodeProto, old: NodeProto, version: int) -> None:
-    node.name, node.doc_string = old.name, old.doc_string
+    for field in ("name", "doc_string"):
+        _copy_field(node, old, field)
     _replace(node.metadata_props, old.metadata_props)
     if old.op_type in ("Resize", "Upsample") and node.op_type == "Resize" and version < RESIZE_WITH_COORDINATES:
         _keep_coordinates(node)
     if old.op_type != node.op_type:
         return
-    node.domain, node.overload = old.domain, old.overload
+    for field in ("domain", "overload"):
+        _copy_field(node, old, field)
     graphs = dict(bodies(old))
     for name, body in bodies(node):
         _restore(body, graphs[name], version)
     if node.op_type == "Constant" and is_default_domain(node):
         _replace(node.attribute, old.attribute)
+
+
+def _copy_field(node: NodeProto, old: NodeProto, field: str) -> None:
+    """Set or unset a field as it was, since an empty text isn't the same bytes as none."""
+    node.ClearField(field)
+    if old.HasField(field):
+        setattr(node, field, getattr(old, field))
 
 
 def _keep_coordinates(node: NodeProto) -> None:
