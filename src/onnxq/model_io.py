@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto
 from onnx.external_data_helper import (
     convert_model_to_external_data,
@@ -42,30 +43,33 @@ def load_model(path: PathLike) -> onnx.ModelProto:
         InvalidModelError: The file is missing, empty, truncated, no ONNX model, or lacks external data.
     """
     file = Path(path)
-    model = onnx.ModelProto()
-    try:
-        raw = file.read_bytes()
-        model.ParseFromString(raw)
-    except FileNotFoundError:
-        raise InvalidModelError(f"{file}: no such file") from None
-    except IsADirectoryError:
-        raise InvalidModelError(f"{file}: is a directory, an ONNX file is wanted") from None
-    except OSError as error:
-        raise InvalidModelError(f"{file}: can't be read: {error.strerror}") from None
-    except (DecodeError, RuntimeError):
-        raise InvalidModelError(f"{file}: not an ONNX model, or truncated: it can't be parsed as protobuf") from None
-    if not raw:
-        raise InvalidModelError(f"{file}: the file is empty")
-    if not model.HasField("graph") or not model.ir_version:
-        raise InvalidModelError(f"{file}: not an ONNX model: it has no graph or no IR version")
+    model = _parse(file)
     _load_external_data(model, file)
     return model
+
+
+def model_files(path: PathLike) -> list[Path]:
+    """The files that a model consists of: its own, and those with its external data.
+
+    Args:
+        path: An ONNX file.
+
+    Returns:
+        Its path, then those of its external data in order of first use, whether they exist or not.
+
+    Raises:
+        InvalidModelError: The file is missing, empty, truncated, or no ONNX model.
+    """
+    file = Path(path)
+    tensors = (t for t in walk_tensors(_parse(file)) if uses_external_data(t))
+    return [file, *dict.fromkeys(file.parent / _location(tensor) for tensor in tensors)]
 
 
 def save_model(model: onnx.ModelProto, path: PathLike) -> None:
     """Write a model so that the file appears whole or not at all.
 
-    A model beyond the limit of protobuf gets its weights in `<name>.data` beside it.
+    A model beyond the limit of protobuf gets its weights in `<name>.data` beside it. A symbolic link stays one: the file
+    that it points to is written.
 
     Args:
         model: What to write. It isn't modified.
@@ -74,8 +78,8 @@ def save_model(model: onnx.ModelProto, path: PathLike) -> None:
     Raises:
         UsageError: The folder is missing or can't be written to.
     """
-    file = Path(path)
-    check_writable(file)
+    check_writable(path)
+    file = Path(path).resolve()
     with _temporary_sibling(file) as folder:
         if model.ByteSize() < PROTO_LIMIT:
             (folder / file.name).write_bytes(model.SerializeToString())
@@ -84,18 +88,27 @@ def save_model(model: onnx.ModelProto, path: PathLike) -> None:
             _save_with_external_data(model, file, folder)
 
 
-def check_writable(path: PathLike) -> None:
-    """Fail early, before the long work, where an output couldn't be written.
+def check_writable(path: PathLike, *, inputs: Iterable[PathLike] = ()) -> None:
+    """Fail early, before the long work, where an output couldn't be written, or mustn't be.
 
     Args:
         path: The file that will be written later.
+        inputs: Files that must stay as they are: the output may be none of them, under whatever path. Only asked for if
+            the output exists.
 
     Raises:
         UsageError: Naming what is wrong with the place.
     """
-    file = Path(path)
+    if not os.fspath(path):
+        raise UsageError("the name of the output file is empty")
+    file = Path(path).resolve()
     if file.is_dir():
-        raise UsageError(f"{file}: is a directory, name a file to write")
+        raise UsageError(f"{path}: is a directory, name a file to write")
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{path}: is a device or a pipe, name a file to write")
+    for existing in inputs if file.exists() else ():
+        if Path(existing).exists() and file.samefile(existing):
+            raise UsageError(f"{path}: is an input of this run, which is never overwritten: name another output file")
     if not file.parent.is_dir():
         raise UsageError(f"{file.parent}: no such directory, so {file.name} can't be written there")
     try:
@@ -137,8 +150,8 @@ def write_text(text: str, path: PathLike) -> None:
     Raises:
         UsageError: The folder is missing or can't be written to.
     """
-    file = Path(path)
-    check_writable(file)
+    check_writable(path)
+    file = Path(path).resolve()
     with _temporary_sibling(file) as folder:
         (folder / file.name).write_text(text, encoding="utf-8")
         (folder / file.name).replace(file)
@@ -164,6 +177,44 @@ def _save_with_external_data(model: onnx.ModelProto, file: Path, folder: Path) -
     (folder / file.name).replace(file)
 
 
+def _parse(file: Path) -> onnx.ModelProto:
+    """The model as the file has it, external data not loaded."""
+    model = onnx.ModelProto()
+    try:
+        raw = file.read_bytes()
+        model.ParseFromString(raw)
+    except FileNotFoundError:
+        raise InvalidModelError(f"{file}: no such file") from None
+    except IsADirectoryError:
+        raise InvalidModelError(f"{file}: is a directory, an ONNX file is wanted") from None
+    except (OSError, ValueError) as error:  # ValueError: the path holds a null character
+        raise InvalidModelError(f"{file}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+    except (DecodeError, RuntimeError):
+        raise InvalidModelError(f"{file}: not an ONNX model, or truncated: it can't be parsed as protobuf") from None
+    if not raw:
+        raise InvalidModelError(f"{file}: the file is empty")
+    if not model.HasField("graph") or not model.ir_version:
+        raise InvalidModelError(f"{file}: not an ONNX model: it has no graph or no IR version")
+    if not _is_text_decodable(model):
+        raise InvalidModelError(f"{file}: not an ONNX model, or damaged: it holds names that aren't UTF-8")
+    return model
+
+
+def _is_text_decodable(message: Message) -> bool:
+    """Whether every string is UTF-8; protobuf hands out bytes, or fails later, where one isn't."""
+    for field, value in message.ListFields():
+        items = (value,) if isinstance(value, str | bytes | Message) else value
+        if field.type == FieldDescriptor.TYPE_MESSAGE and not all(map(_is_text_decodable, items)):
+            return False
+        if field.type == FieldDescriptor.TYPE_STRING and not all(isinstance(item, str) for item in items):
+            return False
+    return True
+
+
+def _location(tensor: TensorProto) -> str:
+    return next((e.value for e in tensor.external_data if e.key == "location"), "?")
+
+
 def _load_external_data(model: onnx.ModelProto, file: Path) -> None:
     for tensor in walk_tensors(model):
         if not uses_external_data(tensor):
@@ -171,10 +222,10 @@ def _load_external_data(model: onnx.ModelProto, file: Path) -> None:
         try:
             load_external_data_for_tensor(tensor, str(file.parent))
         except Exception as error:  # the library raises several unrelated types for a missing or forbidden file
-            location = next((e.value for e in tensor.external_data if e.key == "location"), "?")
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise InvalidModelError(
-                f'{file}: the external data of tensor "{tensor.name}" can\'t be read from "{location}", '
-                f"which must lie beside the model: {str(error).splitlines()[0]}"
+                f'{file}: the external data of tensor "{tensor.name}" can\'t be read from "{_location(tensor)}", '
+                f"which must lie beside the model: {reason}"
             ) from None
         tensor.data_location = TensorProto.DEFAULT
         del tensor.external_data[:]

@@ -7,7 +7,7 @@ be printed, compared and explained (`plan`) without calibrating at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -29,7 +29,7 @@ from onnxq.calibration import (
 )
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
 from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
-from onnxq.model_io import PathLike, check_writable, load_model, save_model, why_invalid
+from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement import Placement, SelectionOptions, is_linear, keep_float, place
 from onnxq.protos import describe, opset_version, walk_graphs
 from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
@@ -125,7 +125,8 @@ def quantize(
         The quantized model, with the placement, the ranges, and what else was changed.
 
     Raises:
-        UsageError: An argument has an unknown value, or a pattern matches nothing.
+        UsageError: An argument has an unknown value, a pattern matches nothing, or the output can't be written or is an
+            input.
         UnsupportedError: The arguments ask for what onnxq doesn't do.
         InvalidModelError: The model is no usable float model.
         CalibrationError: The data don't fit the model, or it doesn't run on them.
@@ -137,7 +138,7 @@ def quantize(
         on_quantized=(on_quantized, ("error", "keep")),
     )
     if output_path is not None:
-        check_writable(output_path)
+        check_writable(output_path, inputs=_input_files(model, calibration_data))
     tell = progress or (lambda _: None)
     options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
     tell("preparing and placing")
@@ -265,6 +266,13 @@ def _shared_ranges(placement: Placement, ranges: Ranges) -> dict[str, Range]:
         union = Range(min(r.low for r in members), max(r.high for r in members))
         shared.update(dict.fromkeys(group, union))
     return shared
+
+
+def _input_files(model: PathLike | onnx.ModelProto, calibration_data: CalibrationData | None) -> Iterator[PathLike]:
+    if not isinstance(model, onnx.ModelProto):
+        yield from model_files(model)
+    if isinstance(calibration_data, str | os.PathLike):
+        yield calibration_data
 
 
 def _check_choices(**given: tuple[str, tuple[str, ...]]) -> None:

@@ -84,14 +84,14 @@ class _Finder:
         backbone = [self._backbone(t, add) for t in inputs]
         fusible = [slot for slot in (0, 1) if self._is_fusible(backbone[slot], inputs[1 - slot], add, fork)]
         looked_at = tuple(b for b in backbone if b != ABSENT)
+        said = [self._say(backbone, slot, runs_last=slot in fusible) for slot in (0, 1)]
         if not fusible:
-            why = "no input has a convolution that can run last: " + "; ".join(self._say(backbone, s) for s in (0, 1))
+            why = "; ".join(said) if looked_at else "neither input has a backbone"
             return ResidualAdd(add, None, None, None, fork, Rule.R4, looked_at, why)
-        if len(fusible) == 1:
-            trunk, rule = fusible[0], Rule.R5
-            why = f"only input {trunk} has a convolution that can run last; {self._say(backbone, 1 - trunk)}"
-        else:
-            trunk, rule, why = self._longer(add, fork)
+        trunk, rule, why = fusible[0], Rule.R5, "; ".join(said)
+        if len(fusible) == 2:
+            trunk, rule, compared = self._longer(add, fork)
+            why = f"{why}; {compared}"
         return ResidualAdd(add, trunk, 1 - trunk, backbone[trunk], fork, rule, looked_at, why)
 
     def _backbone(self, tensor: int, add: int) -> int:
@@ -103,29 +103,26 @@ class _Finder:
         """R4: there is a backbone, and computing the other input doesn't need it."""
         return backbone != ABSENT and not is_ancestor(self._index, self._dominators, backbone, other, add, fork)
 
-    def _say(self, backbone: Sequence[int], slot: int) -> str:
+    def _say(self, backbone: Sequence[int], slot: int, *, runs_last: bool) -> str:
         if backbone[slot] == ABSENT:
-            return f"input {slot} has none"
+            return f"input {slot} has no backbone"
         name = self._index.nodes[backbone[slot]].name
-        return f'input {slot} has "{name}", but the other input needs its result'
+        judged = "can run last" if runs_last else f"input {1 - slot} needs"
+        return f'input {slot} has backbone "{name}", which {judged}'
 
     def _longer(self, add: int, fork: int) -> tuple[int, Rule, str]:
         """R6 and R7: the input whose branch is longer, then heavier, then first by what it computes."""
         index = self._index
         one, two = (find_branch(index, tensor, add, fork) for tensor in index.inputs[add])
-        both = "both inputs have a convolution that can run last"
         larger: list[tuple[Rule, str, Callable[[Branch], tuple[int, int]]]] = [
-            (Rule.R6, "longer, in linear ops and nodes", lambda b: longest_path(index, b)),
-            (Rule.R7, "heavier, in multiply-accumulates and weights", lambda b: cost(index, b)),
+            (Rule.R6, "longer, in (linear ops, nodes)", lambda b: longest_path(index, b)),
+            (Rule.R7, "heavier, in (multiply-accumulates, weights)", lambda b: cost(index, b)),
         ]
         for rule, what, measure in larger:
             left, right = measure(one), measure(two)
             if left != right:
-                return (
-                    int(right > left),
-                    rule,
-                    f"{both}; the branch of input {int(right > left)} is {what}: {left}, {right}",
-                )
+                trunk = int(right > left)
+                return trunk, rule, f"the branch of input {trunk} is {what}: {left} against {right}"
         first: list[tuple[str, Callable[[Branch], Any]]] = [
             ("its weights", lambda b: weight_digests(index, b)),
             ("what computes it", lambda b: self._fingerprints.computed_by[b.tensor]),
@@ -135,7 +132,7 @@ class _Finder:
         ]
         what, order = next((what, order) for what, order in first if order(one) != order(two))
         trunk = int(order(two) < order(one))
-        return trunk, Rule.R7, f"{both}, of equal length and weight; input {trunk} comes first by {what}"
+        return trunk, Rule.R7, f"the branches are equally long and heavy; that of input {trunk} comes first by {what}"
 
 
 def not_a_candidate(index: GraphIndex, node: int) -> str:
