@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import onnx
 
-from onnxq.graph import MAIN_GRAPH
+from onnxq.graph import GraphIndex
 from onnxq.invariants import ModelPair
+from onnxq.invariants.pair import Quantization
 from onnxq.pipeline import find_quantization
-from onnxq.placement import is_linear
-from onnxq.protos import opset_version
+from onnxq.placement import ResidualAdd
+from onnxq.protos import opset_version, walk_tensors
 from onnxq.rewrite import strip_pairs
+from onnxq.shapes import Change
 from onnxq.tensor_types import value_type
 
 
 @dataclass(frozen=True, slots=True)
 class AddReport:
-    """One Add, or Sum of two.
+    """One Add, or Sum of two, of two tensors that the model computes.
 
     Attributes:
         node: Its name, after preparation.
@@ -38,35 +41,43 @@ class AddReport:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A model at a glance.
+    """A model at a glance. Where it holds Q/DQ, they don't count as nodes of it.
 
     Attributes:
+        producer: What wrote it, as far as it says so.
+        ir_version: Of the file format.
         opset: Version of the default operator set.
-        inputs: Name -> declared type.
+        domains: Other operator sets -> version.
+        inputs: Name -> declared type; without inputs that have a stored value.
         outputs: Name -> declared type.
+        stored: Number of stored values: elements of all initializers and constants.
         nodes: Op type -> number of nodes in the main graph and the bodies.
         quantized: Op type -> number of nodes with a quantized input.
-        pairs: Number of DequantizeLinear nodes.
-        linear: Number of linear nodes in the main graph.
-        adds: The Adds.
-        changes: What preparation would change: stale declarations, missing names, order.
+        planned: Op type -> number of nodes with an input that onnxq's rules would quantize.
+        scales: Kind of quantized tensor, such as "weights int8 per channel" -> number of them.
+        adds: The Adds of two computed tensors.
+        constant_adds: Number of Adds of a constant, such as a bias.
+        unnamed: Number of nodes without a name of their own: preparation gives them one.
+        changes: What else preparation would change: stale declarations, order, opset.
         warnings: What preparation couldn't find out.
     """
 
+    producer: str
+    ir_version: int
     opset: int
+    domains: dict[str, int]
     inputs: dict[str, str]
     outputs: dict[str, str]
+    stored: int
     nodes: dict[str, int]
     quantized: dict[str, int]
-    pairs: int
-    linear: int
+    planned: dict[str, int]
+    scales: dict[str, int]
     adds: tuple[AddReport, ...]
+    constant_adds: int
+    unnamed: int
     changes: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
-        return asdict(self)
 
 
 def inspect(model: onnx.ModelProto) -> Inspection:
@@ -83,32 +94,59 @@ def inspect(model: onnx.ModelProto) -> Inspection:
     """
     float_model = strip_pairs(model) if find_quantization(model) is not None else model
     pair = ModelPair.of(float_model, model)
-    index, placement = pair.plan.index, pair.plan.placement
-    read_quantized: dict[int, list[str]] = {}
-    for node, _, tensor, quantization in pair.edges():
-        if quantization is not None:
-            read_quantized.setdefault(node, []).append(tensor)
-    adds = []
-    for residual in placement.residuals:
-        names = tuple(index.tensor_names[t] for t in index.inputs[residual.node])
-        skip = names[residual.skip] if residual.skip is not None else None
-        quantized = tuple(read_quantized.get(residual.node, ()))
-        adds.append(AddReport(index.nodes[residual.node].name, names, skip, quantized, residual.why))
-    stored = {tensor.name for tensor in model.graph.initializer}
-    main = [n for n, scope in enumerate(index.node_scope) if scope == MAIN_GRAPH]
+    index, placement, prepared = pair.plan.index, pair.plan.placement, pair.plan.prepared
+    readers, scales = _quantized_edges(pair)
+    adds = [r for r in placement.residuals if all(index.is_variable(t) for t in index.inputs[r.node])]
+    initializers = {tensor.name for tensor in model.graph.initializer}
     return Inspection(
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        ir_version=model.ir_version,
         opset=opset_version(model),
-        inputs={v.name: str(value_type(v.type)) for v in model.graph.input if v.name not in stored},
+        domains={o.domain: o.version for o in model.opset_import if o.domain not in ("", "ai.onnx")},
+        inputs={v.name: str(value_type(v.type)) for v in model.graph.input if v.name not in initializers},
         outputs={v.name: str(value_type(v.type)) for v in model.graph.output},
+        stored=sum(math.prod(tensor.dims) for tensor in walk_tensors(model)),
         nodes=_counted(node.op_type for node in index.nodes),
-        quantized=_counted(index.nodes[n].op_type for n in read_quantized),
-        pairs=sum(node.op_type == "DequantizeLinear" for node in model.graph.node),
-        linear=sum(is_linear(index, n) for n in main),
-        adds=tuple(adds),
-        changes=tuple(f"{c.where}: {c.what}" for c in pair.plan.prepared.changes),
-        warnings=pair.plan.prepared.warnings,
+        quantized=_counted(index.nodes[node].op_type for node in readers),
+        planned=_counted(index.nodes[node].op_type for node in {edge.node for edge in placement.quantized}),
+        scales=_counted(scales.values()),
+        adds=tuple(_report(index, residual, readers.get(residual.node, ())) for residual in adds),
+        constant_adds=len(placement.residuals) - len(adds),
+        unnamed=sum(map(_is_naming, prepared.changes)),
+        changes=tuple(f"{change.where}: {change.what}" for change in prepared.changes if not _is_naming(change)),
+        warnings=prepared.warnings,
     )
 
 
-def _counted(op_types: Any) -> dict[str, int]:
-    return dict(sorted(Counter(op_types).items(), key=lambda item: (-item[1], item[0])))
+def _is_naming(change: Change) -> bool:
+    return change.rule == "S8" and change.what.startswith("named ")
+
+
+def _quantized_edges(pair: ModelPair) -> tuple[dict[int, list[str]], dict[str, str]]:
+    """Which tensors each node reads quantized, and of which kind each such tensor is."""
+    index = pair.plan.index
+    readers: dict[int, list[str]] = {}
+    kinds: dict[str, str] = {}
+    for node, slot, tensor, quantization in pair.edges():
+        if quantization is not None:
+            readers.setdefault(node, []).append(tensor)
+            kinds[tensor] = _kind(quantization, constant=index.is_constant(index.inputs[node][slot]))
+    return readers, kinds
+
+
+def _kind(found: Quantization, *, constant: bool) -> str:
+    zero_point = found.zero_point
+    dtype = "uint8" if zero_point is None else zero_point.dtype.name  # what Q yields where no zero point is given
+    shifted = "" if zero_point is None or not zero_point.any() else " with zero point"
+    return f"{'weights' if constant else 'activations'} {dtype}{shifted}{'' if found.axis is None else ' per channel'}"
+
+
+def _report(index: GraphIndex, residual: ResidualAdd, quantized: Sequence[str]) -> AddReport:
+    names = tuple(index.tensor_names[t] for t in index.inputs[residual.node])
+    skip = names[residual.skip] if residual.skip is not None else None
+    return AddReport(index.nodes[residual.node].name, names, skip, tuple(quantized), residual.why)
+
+
+def _counted(items: Iterable[str]) -> dict[str, int]:
+    """How often each occurs, the most frequent first."""
+    return dict(sorted(Counter(items).items(), key=lambda item: (-item[1], item[0])))

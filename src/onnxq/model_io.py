@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from onnx import TensorProto
 from onnx.external_data_helper import (
     convert_model_to_external_data,
@@ -22,7 +21,7 @@ from onnx.external_data_helper import (
 )
 
 from onnxq.errors import InvalidModelError, UsageError
-from onnxq.protos import walk_tensors
+from onnxq.protos import walk_graphs, walk_tensors
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that one protobuf message may have; a larger model needs external data."""
@@ -68,8 +67,8 @@ def model_files(path: PathLike) -> list[Path]:
 def save_model(model: onnx.ModelProto, path: PathLike) -> None:
     """Write a model so that the file appears whole or not at all.
 
-    A model beyond the limit of protobuf gets its weights in `<name>.data` beside it. A symbolic link stays one: the file
-    that it points to is written.
+    A model beyond the limit of protobuf gets its weights in `<name>.data` beside it. A symbolic link stays one: the
+    file that it points to is written.
 
     Args:
         model: What to write. It isn't modified.
@@ -195,20 +194,23 @@ def _parse(file: Path) -> onnx.ModelProto:
         raise InvalidModelError(f"{file}: the file is empty")
     if not model.HasField("graph") or not model.ir_version:
         raise InvalidModelError(f"{file}: not an ONNX model: it has no graph or no IR version")
-    if not _is_text_decodable(model):
+    if not all(isinstance(name, str) for name in _names(model)):
         raise InvalidModelError(f"{file}: not an ONNX model, or damaged: it holds names that aren't UTF-8")
     return model
 
 
-def _is_text_decodable(message: Message) -> bool:
-    """Whether every string is UTF-8; protobuf hands out bytes, or fails later, where one isn't."""
-    for field, value in message.ListFields():
-        items = (value,) if isinstance(value, str | bytes | Message) else value
-        if field.type == FieldDescriptor.TYPE_MESSAGE and not all(map(_is_text_decodable, items)):
-            return False
-        if field.type == FieldDescriptor.TYPE_STRING and not all(isinstance(item, str) for item in items):
-            return False
-    return True
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    """Every name that later steps may read. One that isn't UTF-8 is handed out as bytes by protobuf."""
+    yield from (opset.domain for opset in model.opset_import)
+    for graph in walk_graphs(model.graph):
+        yield graph.name
+        yield from (tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
 
 
 def _location(tensor: TensorProto) -> str:
@@ -227,5 +229,5 @@ def _load_external_data(model: onnx.ModelProto, file: Path) -> None:
                 f'{file}: the external data of tensor "{tensor.name}" can\'t be read from "{_location(tensor)}", '
                 f"which must lie beside the model: {reason}"
             ) from None
-        tensor.data_location = TensorProto.DEFAULT
+        tensor.ClearField("data_location")
         del tensor.external_data[:]

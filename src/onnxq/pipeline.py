@@ -148,14 +148,15 @@ def quantize(
     activations = plan.placement.activations
     if feeds.is_random and activations:
         warnings.append("no calibration data: the ranges come from one random sample, fit for tests only")
-    tell(f"calibrating {len(activations)} tensors")
-    ranges = collect_max(plan.prepared.model, activations, feeds, progress=lambda n: tell(f"calibrated {n} samples"))
+    tell(f"calibrating tensors: {len(activations)}")
+    ranges = collect_max(plan.prepared.model, activations, feeds, progress=lambda n: tell(f"calibrated samples: {n}"))
     if ranges.never_finite:
         warnings += [f'tensor "{name}" was empty in every sample and stays float' for name in ranges.never_finite]
         empty = frozenset(ranges.never_finite)
         plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
     tell("writing Q/DQ")
     quantized = _write(plan, ranges)
+    warnings += _verify(quantized)
     if output_path is not None:
         save_model(quantized, output_path)
     return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings))
@@ -242,10 +243,17 @@ def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
     values = evaluate_constants(model, list(dict.fromkeys(constants)))
     shared = _shared_ranges(plan.placement, ranges)
     write_pairs(model, index, pairs, [_scale(index, pair, values, shared) for pair in pairs])
-    problem = why_invalid(model)
-    if problem and not why_invalid(strip_pairs(model)):
-        raise VerificationError(f"the quantized model is invalid, please report this: {problem}")
     return model
+
+
+def _verify(quantized: onnx.ModelProto) -> list[str]:
+    """Ask the checker about the result; a warning where it objects to the float model just as well."""
+    problem = why_invalid(quantized)
+    if not problem:
+        return []
+    if not why_invalid(strip_pairs(quantized)):
+        raise VerificationError(f"the quantized model is invalid, please report this: {problem}")
+    return [f"the ONNX checker objects to the model, before its quantization already: {problem}"]
 
 
 def _scale(

@@ -31,9 +31,9 @@ def onnxq_quantize() -> Callable[..., QuantizationResult]:
 @pytest.fixture(scope="session")
 def onnxq_quantizer(request: pytest.FixtureRequest) -> Quantizer:
     """The quantizer under test; the test runs once for each --onnxq-quantizer."""
-    from onnxq.quantizers import resolve
+    from onnxq.quantizers import DEFAULT, resolve
 
-    return resolve(request.param)
+    return resolve(getattr(request, "param", DEFAULT))
 
 
 @pytest.fixture

@@ -57,9 +57,10 @@ class CheckFailure(Exception):  # noqa: N818 (what it says is a finding about a 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options and their ini twins."""
     corpus = "folder of cases (or one case.toml) to add to the run, or 'builtin' for the cases that come with onnxq"
+    outside = "write --onnxq-corpus=PATH for one outside of the project, or pytest takes it for the project"
     quantizer = "quantizer to test (default: onnxq)"
     group = parser.getgroup("onnxq", "ONNX quantizers")
-    group.addoption("--onnxq-corpus", action="append", metavar="PATH", help=f"{corpus}; can be repeated")
+    group.addoption("--onnxq-corpus", action="append", metavar="PATH", help=f"{corpus}; {outside}; can be repeated")
     group.addoption("--onnxq-quantizer", action="append", metavar="SPEC", help=f"{quantizer}; can be repeated")
     parser.addini("onnxq_corpus", f"{corpus}; applies where no files are named on the command line", type="linelist")
     parser.addini("onnxq_quantizer", quantizer, type="linelist")
@@ -101,7 +102,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     below = any(file_path.is_relative_to(path) for path in parent.config.stash[OPTIONS_KEY].paths)
     if not below and not parent.session.isinitpath(file_path):
         return None
-    case_file: CaseFile = CaseFile.from_parent(parent, path=file_path)
+    root = parent.config.rootpath
+    kwargs: dict[str, Any] = {"path": file_path}
+    if not file_path.is_relative_to(root):
+        # Else pytest starts the id below the corpus: two corpora can have equal ids, and none can be pasted.
+        kwargs["nodeid"] = Path(os.path.relpath(file_path, root)).as_posix()
+    case_file: CaseFile = CaseFile.from_parent(parent, **kwargs)
     return case_file
 
 
@@ -115,7 +121,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 f"{metafunc.definition.nodeid}: marked with onnxq_cases, so it must have an argument onnxq_case"
             )
         cases = _matching_cases(options, patterns)
-        metafunc.parametrize("onnxq_case", list(cases.values()), ids=list(cases), indirect=True)
+        metafunc.parametrize("onnxq_case", [pytest.param(c, id=name) for name, c in cases], indirect=True)
     if "onnxq_quantizer" in metafunc.fixturenames:
         metafunc.parametrize("onnxq_quantizer", options.specs, indirect=True, scope="session")
 
@@ -279,15 +285,14 @@ def _arguments(config: pytest.Config, paths: Sequence[Path]) -> list[str]:
     return [*config.args, *(str(path) for path in unselected if on_command_line)]
 
 
-def _matching_cases(options: CorpusOptions, patterns: Sequence[str]) -> dict[str, Path]:
-    """Case id -> case file, of the corpora of the run or else of the builtin one."""
+def _matching_cases(options: CorpusOptions, patterns: Sequence[str]) -> list[tuple[str, Path]]:
+    """Case id and case file, of the corpora of the run or else of the builtin one."""
     from onnxq.corpus.discover import builtin_corpus, case_id, find_cases
 
     paths = options.paths or (builtin_corpus(),)
-    ids = {case_id(case, paths): case for case in find_cases(paths)}
+    cases = [(case_id(case, paths), case) for case in find_cases(paths)]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in ids):
-            raise pytest.Collector.CollectError(
-                f'onnxq_cases: no case matches "{pattern}"; there are: {", ".join(ids)}'
-            )
-    return {name: case for name, case in ids.items() if any(fnmatchcase(name, p) for p in patterns)}
+        if not any(fnmatchcase(name, pattern) for name, _ in cases):
+            names = ", ".join(name for name, _ in cases)
+            raise pytest.Collector.CollectError(f'onnxq_cases: no case matches "{pattern}"; there are: {names}')
+    return [(name, case) for name, case in cases if any(fnmatchcase(name, p) for p in patterns)]

@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+# pytester forgets the modules that an inner run imported; compiled ones can't be imported twice, and it takes long.
+import hypothesis  # noqa: F401
 import pytest
 
-# pytester forgets the modules that an inner run imported, and compiled ones can't be imported twice: import them first.
-import onnxq.corpus.run
-import onnxq.testing
+import onnxq.corpus.run  # noqa: F401
 import onnxq_builders.registry  # noqa: F401
 
 REFUSAL = """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -122,7 +123,11 @@ def test_a_case_outside_of_the_project(
     shutil.move(refusal("moved/x/bad", raises="UsageError").parents[1], outside)
     pytester.makeini("[pytest]")
     option = f"--onnxq-corpus={outside}"
-    pytester.runpytest(option).assert_outcomes(failed=1)
+    result = pytester.runpytest(option)
+    result.assert_outcomes(failed=1)
+    relative = os.path.relpath(outside, pytester.path)
+    result.stdout.fnmatch_lines([f"FAILED {relative}/x/bad/case.toml::raises[[]onnxq]*"])
+    pytester.runpytest(f"{relative}/x/bad/case.toml::raises[onnxq]").assert_outcomes(failed=1)
     pytester.runpytest(option, "--lf").assert_outcomes(failed=1)
     pytester.runpytest(option, f"{outside}/x/bad/case.toml::raises[onnxq]").assert_outcomes(failed=1)
 
@@ -221,6 +226,7 @@ def test_a_case_is_quantized_once_and_then_freed(
 
         @pytest.hookimpl(trylast=True)
         def pytest_runtest_teardown(item, nextitem):
+            gc.collect()
             runs = [o for o in gc.get_objects() if isinstance(o, CaseRun)]
             done = nextitem is None or nextitem.parent is not item.parent
             assert len(runs) <= (0 if done else 1)

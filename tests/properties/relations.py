@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from onnxq.graph.fingerprint import COMMUTATIVE
 from onnxq.placement import Placement
-from onnxq.protos import bodies, walk_graphs
+from onnxq.protos import NameSource, bodies, walk_graphs
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ def reorder_nodes(model: ModelProto, rng: Random) -> Variant:
 def insert_identities(model: ModelProto, rng: Random) -> Variant:
     """Put Identity nodes on some of the edges, those of weights included."""
     copy = _copy(model)
-    integers = _integers(model.graph)
+    integers, names = _integers(model.graph), NameSource(model)
     old_names = {}
     nodes = []
     for node in copy.graph.node:
         for slot, name in enumerate(node.input):
             if name and name not in integers and rng.random() < 0.3:
-                new = f"identity_{len(old_names)}"
+                new = names.fresh("inserted")
                 old_names[new] = name
                 nodes.append(helper.make_node("Identity", [name], [new]))
                 node.input[slot] = new
@@ -128,13 +128,13 @@ def insert_identities(model: ModelProto, rng: Random) -> Variant:
 def add_dead_nodes(model: ModelProto, rng: Random) -> Variant:
     """Put in nodes that nothing reads."""
     copy = _copy(model)
-    integers = _integers(model.graph)
+    integers, names = _integers(model.graph), NameSource(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
         nodes.append(node)
         if node.output[0] not in integers and rng.random() < 0.3:
             op = rng.choice(["Relu", "Identity", "Exp"])
-            nodes.append(helper.make_node(op, [node.output[0]], [f"dead_{len(nodes)}"]))
+            nodes.append(helper.make_node(op, [node.output[0]], [names.fresh("dead")]))
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
     return Variant(copy)
@@ -173,7 +173,9 @@ def constants_as_initializers(model: ModelProto, rng: Random) -> Variant:
 def list_initializers_as_inputs(model: ModelProto, rng: Random) -> Variant:
     """List the initializers among the graph inputs, as models of IR version 3 must, in front of the true inputs."""
     copy = _copy(model)
-    inputs = [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in model.graph.initializer]
+    listed = {value.name for value in model.graph.input}
+    tensors = [t for t in model.graph.initializer if t.name not in listed]
+    inputs = [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in tensors]
     inputs += list(model.graph.input)
     del copy.graph.input[:]
     copy.graph.input.extend(inputs)

@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from onnxq.calibration import parse_shapes
+from onnxq.cli.display import explanation_text, inspection_text, summary_text, violations_text
 from onnxq.cli.progress import showing_progress
-from onnxq.errors import UsageError
-from onnxq.inspection import Inspection, inspect
-from onnxq.invariants import check
+from onnxq.errors import InvalidModelError, UsageError
+from onnxq.inspection import inspect
+from onnxq.invariants import INVARIANTS, check
 from onnxq.model_io import load_model
-from onnxq.pipeline import QuantizationResult, make_plan, quantize
+from onnxq.pipeline import find_quantization, make_plan, quantize
 from onnxq.placement import Placement, SelectionOptions
 from onnxq.placement.selection import near_matches
+
+__all__ = ["INVARIANTS", "check_command", "explain_command", "inspect_command", "quantize_command"]
 
 
 def quantize_command(options: Namespace) -> int:
     """`onnxq quantize`: write the quantized model, then say what became of it."""
     model = _model_path(options)
-    output = Path(options.output) if options.output else model.with_suffix(".quant.onnx")
-    if output.exists() and model.exists() and output.samefile(model):
-        raise UsageError(f"{output}: is the input itself; name another output file")
-    shapes = parse_shapes(options.calibration_shapes) if options.calibration_shapes else None
+    output = _default_output(model) if options.output is None else options.output
+    shapes = None if options.calibration_shapes is None else parse_shapes(options.calibration_shapes)
     with showing_progress(quiet=options.quiet) as progress:
         result = quantize(
             model,
@@ -47,19 +47,18 @@ def quantize_command(options: Namespace) -> int:
             progress=progress,
         )
     for warning in result.warnings:
-        print(f"onnxq: warning: {warning}", file=sys.stderr)
+        _warn(warning)
     if not options.quiet:
-        _plain().print(_summary(result, output))
+        print(summary_text(result, Path(output)))
     return 0
 
 
 def inspect_command(options: Namespace) -> int:
     """`onnxq inspect`: show a model at a glance."""
-    found = inspect(load_model(_model_path(options)))
-    if options.json:
-        print(json.dumps(found.to_dict(), indent=1))
-    else:
-        _show_inspection(found)
+    path = _model_path(options)
+    with _naming(path):
+        found = inspect(load_model(path))
+    print(json.dumps(asdict(found), indent=1) if options.json else inspection_text(found, path))
     return 0
 
 
@@ -74,80 +73,56 @@ def explain_command(options: Namespace) -> int:
     placement = make_plan(_model_path(options), selection).placement
     if options.node is not None:
         placement = _only_node(placement, options.node)
-    _plain().print(placement.to_json() if options.json else placement.to_text(explain=True), end="")
+    print(placement.to_json() if options.json else explanation_text(placement))
     return 0
 
 
 def check_command(options: Namespace) -> int:
     """`onnxq check`: all invariants on a pair of models; status 1 if one is violated."""
-    violations = check(
-        load_model(options.float_model), load_model(options.quantized), policy=options.policy, only=options.only
-    )
+    float_model, quantized = load_model(options.float_model), load_model(options.quantized)
+    if find_quantization(quantized) is None:
+        if find_quantization(float_model) is not None:
+            raise UsageError(f"{options.float_model} holds Q/DQ and {options.quantized} holds none: swap them")
+        _warn(f"{options.quantized} holds no Q/DQ, so most invariants have nothing to look at")
+    with _naming(options.float_model):
+        violations = check(float_model, quantized, policy=options.policy, only=options.only)
     if options.json:
         print(json.dumps([asdict(v) for v in violations], indent=1))
-    elif violations:
-        _plain().print("\n\n".join(map(str, violations)))
-        _plain().print(f"\n{len(violations)} violations")
     else:
-        _plain().print("no violations")
+        print(violations_text(violations, checked=len(set(options.only or INVARIANTS))))
     return 1 if violations else 0
+
+
+def _warn(message: str) -> None:
+    print(f"onnxq: warning: {message}", file=sys.stderr)
 
 
 def _model_path(options: Namespace) -> Path:
     if (options.model is None) == (options.onnx_path is None):
         raise UsageError("name one model: MODEL, or --onnx_path MODEL (put it before options that take several values)")
-    return Path(options.model or options.onnx_path)
+    given = options.onnx_path if options.model is None else options.model
+    if not given:
+        raise UsageError("the name of the model file is empty")
+    return Path(given)
+
+
+def _default_output(model: Path) -> Path:
+    return model.parent / f"{model.name.removesuffix('.onnx')}.quant.onnx"
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Errors about a model tell which file it came from."""
+    try:
+        yield
+    except InvalidModelError as error:
+        raise InvalidModelError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
 def _only_node(placement: Placement, name: str) -> Placement:
-    chosen = {
-        edge: decision
-        for edge, decision in placement.items()
-        if name in (placement.labels[edge].node, placement.labels[edge].output)
-    }
+    labels = placement.labels
+    chosen = {e: d for e, d in placement.items() if name in (labels[e].node, labels[e].output)}
     if not chosen:
-        labels = placement.labels.values()
-        near = near_matches(name, {label.node for label in labels} | {label.output for label in labels})
+        near = near_matches(name, {known for label in labels.values() for known in (label.node, label.output)})
         raise UsageError(f'--node: no node with a float input has the name or output "{name}"{near}')
-    return Placement(chosen, placement.labels, placement.residuals, placement.scale_groups)
-
-
-def _summary(result: QuantizationResult, output: Path) -> str:
-    nodes = {edge.node for edge in result.placement.quantized}
-    residual = sum(r.is_residual for r in result.placement.residuals)
-    lines = [
-        f"{output}: {len(nodes)} nodes with quantized inputs, "
-        f"{len(result.ranges)} calibrated tensors, {residual} residual Adds"
-    ]
-    lines += [f"changed: {change.where}: {change.what}" for change in result.changes if change.rule != "S8"]
-    return "\n".join(lines)
-
-
-def _show_inspection(found: Inspection) -> None:
-    console = _plain()
-    console.print(f"opset {found.opset}, {sum(found.nodes.values())} nodes, {found.pairs} DequantizeLinear")
-    for kind, values in (("input", found.inputs), ("output", found.outputs)):
-        for name, declared in values.items():
-            console.print(f"{kind} {name}: {declared}")
-    table = Table("op type", "nodes", "with quantized input", box=None, pad_edge=False)
-    for op_type, count in found.nodes.items():
-        table.add_row(op_type, str(count), str(found.quantized.get(op_type, "")))
-    console.print()
-    console.print(table)
-    if found.adds:
-        console.print("\nAdds")
-    for add in found.adds:
-        skip = f'residual, skip "{add.skip}"' if add.skip is not None else "not residual"
-        quantized = ", ".join(add.quantized) or "none"
-        console.print(f"{add.node}({', '.join(add.inputs)}): {skip}; quantized inputs: {quantized}")
-        console.print(f"    {add.why}")
-    for title, lines in (("Preparation would change", found.changes), ("Warnings", found.warnings)):
-        if lines:
-            console.print(f"\n{title}")
-        for line in lines:
-            console.print(f"    {line}")
-
-
-def _plain() -> Console:
-    """A console that never reads markup in names, nor breaks lines that a pipe wants whole."""
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    return replace(placement, decisions=chosen)

@@ -67,7 +67,10 @@ def run_check(name: str, run: CaseRun) -> list[str]:
         return [f"quantization failed: {run.failure}"]
     try:
         return CHECKS[name](run)
-    except AssertionError as error:  # what a check needs isn't there, such as the node that the case names
+    except (
+        AssertionError,
+        OnnxqError,
+    ) as error:  # what the check needs isn't there, such as a node that the case names
         return [str(error)]
 
 
@@ -133,10 +136,7 @@ def _runs(run: CaseRun) -> list[str]:
 
 def _close_to_float(run: CaseRun) -> list[str]:
     least = run.expect.min_sqnr_db if run.expect.min_sqnr_db is not None else DEFAULT_SQNR_DB
-    try:
-        reference, results = (run_model(m, run.feeds) for m in (run.pair.float_model, run.pair.quantized))
-    except OnnxqError as error:
-        return [str(error)]
+    reference, results = (run_model(m, run.feeds) for m in (run.pair.float_model, run.pair.quantized))
     return noise_problems(output_sqnr(reference, results), least)
 
 

@@ -29,11 +29,11 @@ def corpus_path(spec: str, base: Path) -> Path:
     Raises:
         CorpusError: There is no such path.
     """
-    path = builtin_corpus() if spec == BUILTIN else Path(os.path.abspath(base / spec))  # noqa: PTH100 resolve() follows links
+    if spec == BUILTIN:
+        return builtin_corpus()
+    path = Path(os.path.abspath(base / spec))  # noqa: PTH100 (resolve() would follow links, and pytest doesn't)
     if not path.exists():
-        raise CorpusError(
-            f'corpus "{spec}": {path} doesn\'t exist; give a folder of cases, a {CASE_FILE}, or {BUILTIN}'
-        )
+        raise CorpusError(f"corpus {path}: no such path; give a folder of cases, a {CASE_FILE}, or {BUILTIN}")
     return path
 
 

@@ -145,7 +145,7 @@ def allowed(what: str, name: str, known: Iterable[str]) -> str:
     """A message about a name that isn't known: the near misses, then all that there are."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3)
-    near += [n for n in names if name in n.split(".") and n not in near]
+    near += [n for n in names if name and (n.startswith(name) or name in n.split(".")) and n not in near]
     hint = "; did you mean " + " or ".join(f'"{n}"' for n in near) + "?" if near else "."
     return f'unknown {what} "{name}"{hint} Allowed: {", ".join(names) or "none"}'
 

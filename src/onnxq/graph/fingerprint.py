@@ -20,7 +20,7 @@ COMMUTATIVE = frozenset({"Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Digests by tensor number.
+    """Digests by tensor number. Identity and what nothing reads leave no trace in them.
 
     Attributes:
         computed_by: What the tensor is computed from: operators, attributes, constants, types of inputs.
@@ -43,6 +43,7 @@ def constant_digest(index: GraphIndex, tensor: int) -> bytes:
 
     A constant that is computed gets the digest of what it is computed from, one level deep.
     """
+    tensor = index.origins[tensor]
     value = stored_value(index, tensor)
     if value is not None:
         payload = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
@@ -65,7 +66,9 @@ def _computed_by(index: GraphIndex, operators: list[bytes]) -> list[bytes]:
         for position, tensor in enumerate(index.outputs[node]):
             if tensor == ABSENT:
                 continue
-            if proto.op_type == "Constant":
+            if index.origins[tensor] != tensor:
+                computed[tensor] = computed[index.origins[tensor]]
+            elif proto.op_type == "Constant":
                 computed[tensor] = constant_digest(index, tensor)
             else:
                 computed[tensor] = _digest([operators[node], str(position).encode(), *inputs])
@@ -76,18 +79,21 @@ def _read_by(index: GraphIndex, operators: list[bytes], computed: list[bytes]) -
     readings: list[list[bytes]] = [[b"output"] if out else [] for out in index.is_output]
     read = [b""] * len(index.tensor_names)
     for node in reversed(range(len(index.nodes))):
-        for tensor in index.outputs[node]:
-            if tensor != ABSENT:
-                read[tensor] = _digest(sorted(readings[tensor]))
+        outputs = [t for t in index.outputs[node] if t != ABSENT]
+        for tensor in outputs:
+            read[tensor] = _digest(sorted(readings[tensor]))
+        if not any(readings[t] for t in outputs):
+            continue
+        if index.origins[outputs[0]] != outputs[0]:
+            readings[index.inputs[node][0]] += readings[outputs[0]]
+            continue
+        operands = [computed[t] if t != ABSENT else b"" for t in index.inputs[node]]
         results = [read[t] if t != ABSENT else b"" for t in index.outputs[node]]
         commutes = index.nodes[node].op_type in COMMUTATIVE
+        whole = _digest([operators[node], *(sorted(operands) if commutes else operands), *results])
         for slot, tensor in enumerate(index.inputs[node]):
             if tensor != ABSENT:
-                others = [computed[t] if t != ABSENT else b"" for t in index.inputs[node]]
-                if commutes:
-                    others.sort()
-                place = b"" if commutes else str(slot).encode()
-                readings[tensor].append(_digest([operators[node], place, *others, *results]))
+                readings[tensor].append(_digest([whole, b"" if commutes else str(slot).encode()]))
     for tensor, producer in enumerate(index.producers):
         if producer == ABSENT:
             read[tensor] = _digest(sorted(readings[tensor]))

@@ -85,6 +85,7 @@ class GraphIndex:
         producers: Node that yields each tensor, or `ABSENT`.
         consumers: Edges that read each tensor, in node order, those inside bodies included.
         tensor_scope: Scope number of each tensor.
+        origins: For what Identity nodes yield, the tensor at their beginning; each other tensor itself.
         is_output: Whether each tensor is an output of its graph.
         initializers: The stored tensor of each tensor that has a dense one.
         scopes: The graphs.
@@ -100,6 +101,7 @@ class GraphIndex:
     tensor_types: list[ValueType]
     tensor_kinds: list[Kind]
     tensor_scope: list[int]
+    origins: list[int]
     producers: list[int]
     consumers: list[list[Edge]]
     is_output: list[bool]
@@ -138,9 +140,8 @@ def build_index(model: onnx.ModelProto, types: GraphTypes) -> GraphIndex:
     """
     builder = _Builder()
     builder.add_graph(model.graph, types, Scope(model.graph, ABSENT, ""), {})
-    initialized = {t.name for t in model.graph.initializer}
-    inputs = [builder.main[v.name] for v in model.graph.input if v.name not in initialized]
-    return builder.finish(inputs)
+    inputs = [builder.main[v.name] for v in model.graph.input]
+    return builder.finish([t for t in inputs if builder.kinds[t] == Kind.DATA])
 
 
 class _Builder:
@@ -157,6 +158,7 @@ class _Builder:
         self.types: list[ValueType] = []
         self.kinds: list[Kind] = []
         self.tensor_scope: list[int] = []
+        self.origins: list[int] = []
         self.producers: list[int] = []
         self.consumers: list[list[Edge]] = []
         self.is_output: list[bool] = []
@@ -172,7 +174,7 @@ class _Builder:
             self.initializers[visible[tensor.name]] = tensor
         for sparse in graph.sparse_initializer:
             visible[sparse.values.name] = self._tensor(sparse.values.name, types, number, ABSENT, Kind.CONSTANT)
-        initialized = {t.name for t in graph.initializer}
+        initialized = visible.keys() - outer.keys()
         for value in graph.input:
             if value.name not in initialized:
                 visible[value.name] = self._tensor(value.name, types, number, ABSENT, Kind.DATA)
@@ -201,20 +203,19 @@ class _Builder:
             for attribute, body in held:
                 inner = types.bodies.get((position, attribute), GraphTypes())
                 self.add_graph(body, inner, Scope(body, number, attribute), visible)
-            self.captures[number] = self._captured(first, known, held, visible)
+            self.captures[number] = self._captured(first, known)
         kind = Kind.DATA if held else self._kind(node, inputs)
         self.outputs[number] = tuple(
             self._tensor(name, types, scope, number, kind) if name else ABSENT for name in node.output
         )
+        if node.op_type == "Identity" and is_default_domain(node):
+            self.origins[self.outputs[number][0]] = self.origins[inputs[0]]
         visible.update((name, t) for name, t in zip(node.output, self.outputs[number], strict=True) if name)
 
-    def _captured(
-        self, first: int, known: int, held: list[tuple[str, GraphProto]], visible: dict[str, int]
-    ) -> tuple[int, ...]:
-        """Outer tensors (numbers below `known`) that nodes from `first` on read, or that a body passes out."""
+    def _captured(self, first: int, known: int) -> tuple[int, ...]:
+        """Outer tensors, which have numbers below `known`, that nodes from number `first` on read."""
         read = (t for inputs in self.inputs[first:] for t in inputs if t != ABSENT)
-        passed = (visible[v.name] for _, body in held for v in body.output if v.name in visible)
-        return tuple(dict.fromkeys(t for t in (*read, *passed) if t < known))
+        return tuple(dict.fromkeys(t for t in read if t < known))
 
     def _kind(self, node: NodeProto, inputs: tuple[int, ...]) -> Kind:
         if not is_default_domain(node) or node.op_type in _RANDOM_OPS:
@@ -227,6 +228,7 @@ class _Builder:
         self.types.append(types.tensors.get(name, UNKNOWN_TYPE))
         self.kinds.append(kind)
         self.tensor_scope.append(scope)
+        self.origins.append(len(self.origins))
         self.producers.append(producer)
         self.consumers.append([])
         self.is_output.append(False)
@@ -243,6 +245,7 @@ class _Builder:
             tensor_types=self.types,
             tensor_kinds=self.kinds,
             tensor_scope=self.tensor_scope,
+            origins=self.origins,
             producers=self.producers,
             consumers=self.consumers,
             is_output=self.is_output,

@@ -7,6 +7,7 @@ lone DequantizeLinear, with or without Casts after it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,7 +90,16 @@ class ModelPair:
         found = self.producers.get(output)
         while found is not None and found.op_type in (*_QDQ, "Cast") and found.op_type != self._op(node):
             found = self.producers.get(found.input[0])  # the tool put a pair or Cast behind the node, under its name
-        return found if found is not None and found.op_type == self._op(node) else None
+        if found is not None and found.op_type == self._op(node):
+            return found
+        named = self._named.get(self.plan.index.nodes[node].name)  # the tool dropped a Relu, and gave its output away
+        return named if named is not None and named.op_type == self._op(node) else None
+
+    @cached_property
+    def _named(self) -> dict[str, NodeProto]:
+        """Node name -> the node of the quantized model's main graph, where the name is there and unique."""
+        counts = Counter(node.name for node in self.quantized.graph.node)
+        return {node.name: node for node in self.quantized.graph.node if node.name and counts[node.name] == 1}
 
     def _op(self, node: int) -> str:
         return self.plan.index.nodes[node].op_type
@@ -136,27 +146,37 @@ def quantized_inputs(pair: ModelPair) -> dict[str, list[str]]:
     return found
 
 
-def dequantized(values: NDArray[Any], found: Quantization) -> NDArray[Any] | None:
-    """What readers see of stored float values after their Q/DQ pair; None if the scale isn't stored.
+def dequantized(stored: NDArray[Any], found: Quantization) -> NDArray[Any] | None:
+    """What readers see of a stored weight, in float64, rounding half to even as the operators' definition asks.
 
-    Computed in float64, rounding half to even, as the operators' definition asks.
+    Args:
+        stored: The floats before a pair, or the integers before a lone DequantizeLinear.
+        found: How they are quantized.
+
+    Returns:
+        The values; None if the scale isn't stored, or scale and zero point don't fit the weight.
     """
     if found.scale is None:
         return None
-    scale = _along(found.scale.astype(np.float64), values, found.axis)
-    zero_point = found.zero_point if found.zero_point is not None else np.zeros(1, np.int8)
-    zero = _along(zero_point.astype(np.float64), values, found.axis)
-    limits = np.iinfo(zero_point.dtype)
-    steps = np.clip(np.rint(values.astype(np.float64) / scale) + zero, limits.min, limits.max)
+    zero_point = found.zero_point if found.zero_point is not None else np.zeros(found.scale.shape, np.int8)
+    scale, zero = (along(p, stored, found.axis) for p in (found.scale, zero_point))
+    if scale is None or zero is None:
+        return None
+    steps = stored.astype(np.float64)
+    if found.quantize is not None:
+        limits = np.iinfo(zero_point.dtype)
+        steps = np.clip(np.rint(steps / scale) + zero, limits.min, limits.max)
     return np.asarray((steps - zero) * scale)
 
 
-def _along(parameter: NDArray[Any], values: NDArray[Any], axis: int | None) -> NDArray[Any]:
-    if axis is None or parameter.size == 1:
-        return parameter.reshape(-1)[0] if parameter.size else parameter
+def along(parameter: NDArray[Any], values: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
+    """A scale or zero point in float64, shaped to be broadcast over the values; None if it doesn't fit them."""
     shape = [1] * values.ndim
-    shape[axis] = -1
-    return parameter.reshape(shape)
+    if parameter.size != 1:
+        if axis is None or not -values.ndim <= axis < values.ndim or parameter.shape != (values.shape[axis],):
+            return None
+        shape[axis] = -1
+    return parameter.astype(np.float64).reshape(shape)
 
 
 _QDQ = ("QuantizeLinear", "DequantizeLinear")

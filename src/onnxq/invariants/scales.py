@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 
 from onnxq.calibration import evaluate_constants
+from onnxq.errors import OnnxqError
 from onnxq.graph import ABSENT
-from onnxq.invariants.pair import ModelPair, Quantization, dequantized
+from onnxq.invariants.pair import ModelPair, Quantization, along, dequantized
 from onnxq.invariants.violation import Violation
 from onnxq.placement import copy_sources, is_copy, is_linear, weight_axis
 from onnxq.protos import describe
@@ -57,28 +58,32 @@ def weight_axes(pair: ModelPair) -> list[Violation]:
 
 
 def weights_reconstructed(pair: ModelPair) -> list[Violation]:
-    """Each weight, dequantized, is within half a step of its float value, channel by channel."""
+    """What readers see of each quantized weight is within half a step of its float value, channel by channel."""
     index = pair.plan.index
     weights: dict[tuple[int, str], tuple[int, Quantization]] = {}
     for node, slot, _, quantization in pair.edges():
         tensor = index.inputs[node][slot]
-        if quantization is not None and index.is_constant(tensor) and quantization.quantize is not None:
-            weights[tensor, quantization.dequantize.output[0]] = node, quantization
-    names = list(dict.fromkeys(index.tensor_names[tensor] for tensor, _ in weights))
-    values = evaluate_constants(pair.plan.prepared.model, names)
+        if quantization is not None and index.is_constant(tensor):
+            weights[tensor, (quantization.quantize or quantization.dequantize).input[0]] = node, quantization
+    originals = evaluate_constants(pair.plan.prepared.model, [index.tensor_names[tensor] for tensor, _ in weights])
+    try:
+        stored = evaluate_constants(pair.quantized, [name for _, name in weights])
+    except (OnnxqError, ValueError) as error:
+        return [Violation("weights-reconstructed", "weights", "known without running the model", str(error))]
     found = []
-    for (tensor, _), (node, quantization) in weights.items():
-        original = values[index.tensor_names[tensor]].astype(np.float64)
-        restored = dequantized(original, quantization)
-        if restored is None or not original.size or quantization.scale is None:
-            continue
-        largest = np.abs(original).max()
-        step = float(quantization.scale.astype(np.float64).max())
-        error = float(np.abs(restored - original).max())
-        if error > 0.5 * step * 1.001 + 1e-12 * largest:
-            where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
-            expected = f"within half a step ({0.5 * step:.3g}) of its float value"
-            found.append(Violation("weights-reconstructed", where, expected, f"off by {error:.3g}"))
+    for (tensor, name), (node, quantization) in weights.items():
+        original, restored = originals[index.tensor_names[tensor]], dequantized(stored[name], quantization)
+        step = None if quantization.scale is None else along(quantization.scale, original, quantization.axis)
+        where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
+        if original.shape != stored[name].shape:
+            expected, got = (f"shape {list(shape)}" for shape in (original.shape, stored[name].shape))
+            found.append(Violation("weights-reconstructed", where, expected, got))
+        elif restored is not None and step is not None and original.size:
+            wide = original.astype(np.float64)
+            errors = np.abs(restored - wide) / (0.5 * step * 1.001 + 1e-12 * np.abs(wide).max())
+            if not errors.max() <= 1:
+                expected = "within half a step of its float value"
+                found.append(Violation("weights-reconstructed", where, expected, f"off by {errors.max() / 2:.3g} steps"))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from onnx import TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from onnxq.graph import MAIN_GRAPH
 from onnxq.invariants.pair import ModelPair
@@ -27,14 +27,25 @@ def valid(pair: ModelPair) -> list[Violation]:
 
 
 def unique_names(pair: ModelPair) -> list[Violation]:
-    """No two nodes of the quantized main graph have one name."""
-    counts = Counter(node.name for node in pair.quantized.graph.node if node.name)
-    float_counts = Counter(node.name for node in pair.float_model.graph.node if node.name)
-    return [
-        Violation("unique-names", f'node "{name}"', "one node of that name", f"{count} nodes")
-        for name, count in counts.items()
-        if count > max(1, float_counts[name])
-    ]
+    """No two nodes of the quantized main graph have one name, and no two tensors."""
+    found = []
+    for kind, names in (("node", _node_names), ("tensor", _tensor_names)):
+        before, after = Counter(names(pair.float_model)), Counter(names(pair.quantized))
+        found += [
+            Violation("unique-names", f'{kind} "{name}"', f"one {kind} of that name", f"{count} {kind}s")
+            for name, count in after.items()
+            if name and count > max(1, before[name])
+        ]
+    return found
+
+
+def _node_names(model: ModelProto) -> Iterator[str]:
+    return (node.name for node in model.graph.node)
+
+
+def _tensor_names(model: ModelProto) -> Iterator[str]:
+    yield from (tensor.name for tensor in model.graph.initializer)
+    yield from (name for node in model.graph.node for name in node.output)
 
 
 def io_preserved(pair: ModelPair) -> list[Violation]:

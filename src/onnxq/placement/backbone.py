@@ -127,13 +127,14 @@ class _PointwiseSteps:
             self.written_out.add(node)
 
     def _chain(self, tensor: int) -> list[int]:
-        """The tensor, then the tensors that it is a pointwise function of, nearest first."""
-        chain = [tensor]
+        """The tensor, then the tensors that it is a pointwise function of, nearest first. Identity is no step."""
+        origins = self._index.origins
+        chain = [origins[tensor]]
         while len(chain) <= _GATE_LENGTH:
             producer = self._index.producers[chain[-1]]
             if producer == ABSENT or self._inner[producer] == ABSENT:
                 break
-            chain.append(self._inner[producer])
+            chain.append(origins[self._inner[producer]])
         return chain
 
     def _between(self, chain: list[int], end: int) -> frozenset[str]:

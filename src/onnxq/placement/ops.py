@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from onnxq.graph import GraphIndex
+from onnxq.graph import ABSENT, GraphIndex, stored_value
 from onnxq.protos import attribute, is_default_domain, string_attribute
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -78,11 +78,19 @@ def is_copy(index: GraphIndex, node: int) -> bool:
     if not is_default_domain(proto):
         return False
     if proto.op_type == "Dropout":
-        training = index.inputs[node][2] if len(index.inputs[node]) > 2 else -1
-        return training == -1  # at inference, the mode isn't asked for
+        return not _is_training(index, node)
     if proto.op_type in ("Resize", "Upsample"):
         return string_attribute(proto, "mode", "nearest") == "nearest"
     return proto.op_type in COPIES
+
+
+def _is_training(index: GraphIndex, node: int) -> bool:
+    """Whether a Dropout may drop something: its mode is given, and isn't the constant false."""
+    mode = index.inputs[node][2] if len(index.inputs[node]) > 2 else ABSENT
+    if mode == ABSENT:
+        return False
+    value = stored_value(index, index.origins[mode])
+    return value is None or bool(value.any())
 
 
 def copy_sources(index: GraphIndex, node: int) -> tuple[int, ...]:

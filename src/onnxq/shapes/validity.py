@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from heapq import heapify, heappop, heappush
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxq.errors import InvalidModelError
 from onnxq.protos import bodies, describe
@@ -23,8 +23,8 @@ def check_model(model: ModelProto) -> None:
         model: Not changed. Its nodes may be in any order.
 
     Raises:
-        InvalidModelError: Not an ONNX graph, no nodes, no opset, an unknown operator of a standard domain, a tensor
-            that nobody makes, that two make, or whose name hides one of an outer graph.
+        InvalidModelError: Not an ONNX graph, no nodes, no opset, an unknown operator of a standard domain or data type,
+            a tensor that nobody makes, that two make, or whose name hides one of an outer graph.
     """
     if not model.ir_version or not model.HasField("graph"):
         raise InvalidModelError("not an ONNX model: it has no graph or no IR version")
@@ -33,6 +33,7 @@ def check_model(model: ModelProto) -> None:
     if not model.graph.node:
         raise InvalidModelError(f'graph "{model.graph.name}" has no nodes, there is nothing to do')
     _check_operators(model)
+    _check_data_types(model)
     _check_names(model.graph, {}, "")
 
 
@@ -102,6 +103,18 @@ def _check_operators(model: ModelProto) -> None:
         for node in graph.node:
             if node.domain in STANDARD_DOMAINS and operators.is_opaque(node):
                 raise InvalidModelError(f"{describe(node)}{place}: {_unknown_operator(node, operators)}")
+
+
+def _check_data_types(model: ModelProto) -> None:
+    """Refuse numbers that ONNX gives no meaning to: a damaged file, or one of a later format."""
+    known = set(TensorProto.DataType.values())
+    for graph, place in walk(model.graph):
+        values = (*graph.input, *graph.output, *graph.value_info)
+        given = [(value.name, value.type.tensor_type.elem_type) for value in values]
+        stored = [(tensor.name, tensor.data_type or None) for tensor in graph.initializer]
+        for name, data_type in (*given, *stored):
+            if data_type not in known:
+                raise InvalidModelError(f'tensor "{name}"{place} has the unknown data type {data_type or 0}')
 
 
 def _unknown_operator(node: NodeProto, operators: Operators) -> str:

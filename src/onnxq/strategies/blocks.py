@@ -25,7 +25,7 @@ class BlockKind:
     Attributes:
         write: Appends the block.
         variants: Number of its forms.
-        joins: Whether it reads `Block.other`.
+        joins: Whether it reads `Block.other`; such a kind has one form.
         activates: Whether it reads `Block.activation`.
         flags: Whether it reads `Block.norm` and `Block.swap`.
     """
@@ -114,9 +114,8 @@ def _sum(net: Network, block: Block, x: Value, y: Value) -> Value:
 
 
 def _sum_of_three(net: Network, block: Block, x: Value, y: Value) -> Value:
-    """Sum(x, y, conv(x)): never residual."""
-    branch = _conv_norm(net, block, x, x.shape[1], kernel=1)
-    return net.combine("Sum", [*_ordered(block, x, layers.match(net, y, x)), branch])
+    """Sum(x, y, x * constant): never residual."""
+    return net.combine("Sum", [*_ordered(block, x, layers.match(net, y, x)), layers.scale(net, x)])
 
 
 def _conv_transpose(net: Network, block: Block, x: Value, y: Value) -> Value:
@@ -173,9 +172,9 @@ def _fuse(net: Network, block: Block, x: Value, y: Value) -> Value:
     """Branches from two sources, which may be two graph inputs (HRNet's fuse).
 
     x - Conv - [BN] - [act - Conv - [BN]] -- Add
-    y - Conv - [BN] ---------------------------'
+    y - Conv - [BN] -------------------------'
     """
-    branch = _chain(net, block, x, x.shape[1], 1 + block.variant % 2)
+    branch = _chain(net, block, x, x.shape[1], 1 if block.activation == "none" else 2)
     other = _conv_norm(net, block, layers.match(net, y, x), x.shape[1], kernel=1)
     return net.add(branch, other, swap=block.swap)
 
@@ -375,7 +374,7 @@ BLOCK_KINDS: Mapping[str, BlockKind] = MappingProxyType(
         "concat": BlockKind(_concat, joins=True),
         "self_add": BlockKind(_self_add, activates=True),
         "identity": BlockKind(_identity, variants=12, activates=True),
-        "fuse": BlockKind(_fuse, variants=2, joins=True, activates=True),
+        "fuse": BlockKind(_fuse, joins=True, activates=True),
         "projection": BlockKind(_projection, variants=2, activates=True),
         "upsampling": BlockKind(_upsampling, variants=3, activates=True),
         "preactivation": BlockKind(_preactivation, variants=2, activates=True),

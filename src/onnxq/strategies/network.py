@@ -41,6 +41,11 @@ class Network:
         self._made: list[Value] = []
         self._consumed: set[str] = set()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been computed yet."""
+        return not self._made
+
     def input(self, shape: tuple[int, ...]) -> Value:
         """A new graph input."""
         value = Value(f"x{len(self._inputs)}", shape)

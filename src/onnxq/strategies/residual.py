@@ -22,8 +22,12 @@ from onnxq.strategies.topology import ACTIVATIONS, CONSTANTS, KINDS, NODE_NAMES,
 FARTHEST = 7
 """How many tensors back a block may reach; an index beyond the oldest means the oldest."""
 
-FORMS = 4 * max(facts.variants for facts in BLOCK_KINDS.values())
-"""Numbers that hold two flags and the variant of any kind."""
+ROWS = 5
+"""The kinds lie in so many rows. Whether to go on and the row are one choice: 0 stops, so a topology has about as many
+blocks as there are rows."""
+
+FORMS = 4 * max(FARTHEST + 1, *(facts.variants for facts in BLOCK_KINDS.values()))
+"""How many numbers hold two flags and the variant of any kind."""
 
 
 def build(topology: Topology) -> LabelledModel:
@@ -37,10 +41,9 @@ def build(topology: Topology) -> LabelledModel:
     values = [net.input(shape) for _ in range(topology.inputs)]
     for block in topology.blocks:
         x, y = (values[-1 - min(back, len(values) - 1)] for back in (block.source, block.other))
-        result = write_block(net, block, x, y)
-        if result is not x:
-            values.append(result)
-    if len(values) == topology.inputs:
+        # Even a block that did nothing counts as a tensor, so that doing nothing moves no index of a later block.
+        values.append(write_block(net, block, x, y))
+    if net.is_empty:
         net.apply("Identity", [values[-1]], shape)
     return net.finish()
 
@@ -87,12 +90,14 @@ def residual_topologies(
         raise InvalidArgument(str(error)) from error
 
     legal = [k for k in KINDS if k in kinds]
-    go_on = st.integers(0, 2 * max_blocks)
-    places = st.integers(0, len(legal) - 1)
-    # Every kind draws the same choices, so that a simpler kind can take the place of another while shrinking.
+    width = -(-len(legal) // ROWS)
+    rows = [range(start, min(start + width, len(legal))) for start in range(0, len(legal), width)]
+    # A kind is a row and a place in it, because Hypothesis tries all smaller values of small numbers only. Every kind
+    # draws the same five choices, so that a simpler one can take its place, and because up to five neighbouring
+    # choices are deleted in one step.
+    go_on = st.integers(0, ROWS)
     decisions = st.tuples(
-        places,
-        st.integers(0, FARTHEST),
+        st.integers(0, width - 1),
         st.integers(0, FARTHEST),
         st.sampled_from([a for a in ACTIVATIONS if a in activations]),
         st.integers(0, FORMS - 1),
@@ -110,12 +115,14 @@ def residual_topologies(
         inputs, naming, storage, seed = draw(frames)
         banned = draw(bans)
         blocks: list[Block] = []
-        while len(blocks) < max_blocks and draw(go_on) > 0:
-            place, *choices = draw(decisions)
+        while len(blocks) < max_blocks and (row := draw(go_on)) > 0:
+            column, source, activation, form = draw(decisions)
+            places = rows[(row - 1) % len(rows)]
+            place = places[column % len(places)]
             # A banned kind gives way to a simpler one. A choice among those left would change with every lifted ban.
             while place in banned:
                 place -= 1
-            blocks.append(_block(legal[place], *choices))
+            blocks.append(_block(legal[place], source, activation, form))
         return Topology(tuple(blocks), inputs, channels, opset, naming, storage, seed)
 
     return topologies()
@@ -145,17 +152,20 @@ def residual_models(
     ).map(build)
 
 
-def _block(kind: str, source: int, other: int, activation: str, form: int) -> Block:
-    """A block of what was drawn, without what its kind doesn't read. The form holds the flags and the variant."""
-    facts = BLOCK_KINDS[kind]
+def _block(kind: str, source: int, activation: str, form: int) -> Block:
+    """A block of what was drawn, without what its kind doesn't read.
+
+    The form holds two flags, and above them the other source or the variant: no kind has both.
+    """
+    facts, number = BLOCK_KINDS[kind], form >> 2
     return Block(
         kind,
         source,
-        other if facts.joins else 0,
+        number % (FARTHEST + 1) if facts.joins else 0,
         activation if facts.activates else "none",
         facts.flags and bool(form & 1),
         facts.flags and bool(form & 2),
-        (form >> 2) % facts.variants,
+        number % facts.variants,
     )
 
 

@@ -12,33 +12,17 @@ from typing import Any
 
 from onnxq.errors import UsageError
 
+# fmt: off
 KINDS = (
-    "activation",
-    "conv",
-    "add",
-    "copy",
-    "constant",
-    "sub",
-    "sum",
-    "sum_of_three",
-    "conv_transpose",
-    "max_pool",
-    "concat",
-    "self_add",
-    "identity",
-    "fuse",
-    "projection",
-    "upsampling",
-    "preactivation",
-    "multi_branch",
-    "squeeze_excite",
-    "broadcast_add",
-    "bottleneck",
-    "layer_scale",
-    "mlp",
-    "inverted_bottleneck",
+    "activation", "conv", "add", "copy", "constant",
+    "sub", "max_pool", "sum", "conv_transpose", "sum_of_three",
+    "concat", "self_add", "projection", "upsampling", "identity",
+    "squeeze_excite", "fuse", "multi_branch", "preactivation", "layer_scale",
+    "broadcast_add", "inverted_bottleneck", "bottleneck", "mlp",
 )
-"""Block kinds, the simplest first: shrinking moves towards the front. `onnxq.strategies.blocks` draws each."""
+# fmt: on
+"""Block kinds, the simplest first: shrinking moves up and to the left, so a kind stands below simpler ones of its like.
+`onnxq.strategies.blocks` draws each."""
 
 ACTIVATIONS = (
     "none",

@@ -1,0 +1,216 @@
+"""Makes the stored models of the corpus from their text: every `model.onnx` below this folder.
+
+A case without a builder has a `model.txt` beside its `case.toml`: the model in ONNX's text form, which a person can
+read. Here it is parsed, its weights are filled in, and what the text form can't say is added (`EDITS`). The same text
+gives the same bytes, whatever else is in the corpus.
+
+    python corpus/make_models.py            write every model
+    python corpus/make_models.py --check    write nothing; exit 1 if a stored model differs from its text
+
+A tensor that the text declares behind the graph's signature, without a value, and that no node yields, is a weight:
+
+    g (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) <float[16, 16, 1, 1] w> { y = Conv(x, w) }
+
+Weights depend on the names of the case and of the tensor only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import math
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
+
+CORPUS = Path(__file__).parent
+"""The folder that the cases lie in."""
+
+MODEL_TEXT = "model.txt"
+"""Name of the file with the text form of a case's model."""
+
+Edit = Callable[[ModelProto], None]
+
+
+def make_files(folder: Path) -> dict[str, bytes]:
+    """Make what is stored beside the text of one case.
+
+    Args:
+        folder: The case's folder, at any place; its last two parts name the case.
+
+    Returns:
+        File name -> content: "model.onnx", and "calibration.npz" if the case has data.
+    """
+    case = "/".join(folder.parts[-2:])
+    model = onnx.parser.parse_model((folder / MODEL_TEXT).read_text(encoding="utf-8"))
+    _fill_weights(model.graph, case)
+    EDITS.get(case, _no_edit)(model)
+    files = {"model.onnx": model.SerializeToString(deterministic=True)}
+    if case in CALIBRATION_DATA:
+        files["calibration.npz"] = _npz(CALIBRATION_DATA[case]())
+    return files
+
+
+def model_folders() -> list[Path]:
+    """Folders of all cases that store their model, sorted."""
+    return sorted(path.parent for path in CORPUS.glob(f"*/*/{MODEL_TEXT}"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the stored models, or compare them with their texts; see the module's docstring."""
+    parser = argparse.ArgumentParser(description="Make the stored models of the corpus from their text.")
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a stored file differs")
+    check = parser.parse_args(arguments).check
+    stale = 0
+    for folder in model_folders():
+        for name, content in make_files(folder).items():
+            file = folder / name
+            if file.exists() and file.read_bytes() == content:
+                continue
+            stale += 1
+            print(f"{'differs' if check else 'written'}: {file.relative_to(CORPUS)}")
+            if not check:
+                file.write_bytes(content)
+    return int(check and stale > 0)
+
+
+def _fill_weights(graph: GraphProto, case: str) -> None:
+    """Give values to the declared tensors that nothing yields, in the graph and its bodies."""
+    yielded = {name for node in graph.node for name in node.output}
+    for value in [v for v in graph.value_info if v.name not in yielded]:
+        kind = value.type.tensor_type
+        shape = [dim.dim_value for dim in kind.shape.dim]
+        weights = _weights(f"{case}:{value.name}", shape)
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        graph.initializer.append(numpy_helper.from_array(weights.astype(dtype), value.name))
+        graph.value_info.remove(value)
+    for body in _bodies(graph):
+        _fill_weights(body, case)
+
+
+def _bodies(graph: GraphProto) -> Iterator[GraphProto]:
+    return (a.g for node in graph.node for a in node.attribute if a.type == AttributeProto.GRAPH)
+
+
+def _weights(key: str, shape: list[int]) -> NDArray[np.float64]:
+    """Seeded weights: He-uniform for matrices and kernels, positive numbers around 1 for vectors and scalars.
+
+    Made from the raw bits of the generator, which numpy keeps the same over its versions.
+    """
+    bits = np.random.PCG64(zlib.crc32(key.encode())).random_raw(math.prod(shape))
+    unit = (np.asarray(bits, np.uint64) >> np.uint64(11)).astype(np.float64).reshape(shape) / 2.0**53
+    if len(shape) < 2:
+        return unit + 0.5
+    fan_in = shape[-2] if len(shape) < 4 else math.prod(shape[1:])
+    return np.asarray((2 * unit - 1) * math.sqrt(3.0 / fan_in))
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # zip entries of numpy carry a fixed date, so the bytes are stable
+    return buffer.getvalue()
+
+
+# What the text form can't say.
+
+
+def _no_edit(model: ModelProto) -> None:
+    """Most models are just their text."""
+
+
+def _constant_nodes(model: ModelProto) -> None:
+    """Every initializer becomes a Constant node."""
+    graph = model.graph
+    nodes = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in graph.initializer]
+    nodes += list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _initializers_as_inputs(model: ModelProto) -> None:
+    """Initializers are listed among the inputs, as files before IR version 4 had to."""
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+
+
+def _edit_array(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Edit:
+    def edit(model: ModelProto) -> None:
+        (tensor,) = (t for t in model.graph.initializer if t.name == name)
+        values = change(numpy_helper.to_array(tensor)).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, name))
+
+    return edit
+
+
+def _spread(axis: int, low: float, high: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Magnitudes along an axis spread geometrically from `low` to `high`."""
+
+    def change(values: NDArray[Any]) -> NDArray[Any]:
+        length = values.shape[axis]
+        shape = [length if position == axis else 1 for position in range(values.ndim)]
+        return np.asarray(values * np.geomspace(low, high, length).reshape(shape))
+
+    return change
+
+
+def _zero_channel(values: NDArray[Any]) -> NDArray[Any]:
+    values = values.copy()
+    values[1] = 0
+    return values
+
+
+def _empty_initializer(name: str, shape: list[int]) -> Edit:
+    def edit(model: ModelProto) -> None:
+        model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, shape, []))
+
+    return edit
+
+
+EDITS: Mapping[str, Edit] = MappingProxyType(
+    {
+        "calibration/depthwise_tiny_channels": _edit_array("w", _spread(0, 1e-6, 1.0)),
+        "calibration/empty_tensors": _empty_initializer("empty", [0, 16]),
+        "calibration/zero_channel": _edit_array("w", _zero_channel),
+        "placement/constant_left_matmul": _edit_array("a", _spread(0, 1e-3, 10.0)),
+        "placement/convtranspose_channels": _edit_array("w", _spread(1, 1e-2, 10.0)),
+        "placement/resize_scales": _empty_initializer("roi", [0]),
+        "structure/constant_nodes": _constant_nodes,
+        "structure/ir3_initializers_as_inputs": _initializers_as_inputs,
+    }
+)
+"""Case -> what is done to its model after parsing."""
+
+
+def _ramp(*shape: int) -> NDArray[np.float32]:
+    """Numbers from -1 to 1 in order."""
+    return np.linspace(-1, 1, math.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def _with_nan() -> dict[str, NDArray[Any]]:
+    images = _ramp(3, 16, 4, 4)
+    images[1, 5, 2, 2] = np.nan
+    return {"image": images}
+
+
+CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingProxyType(
+    {
+        "calibration/symbolic_batch": lambda: {"image": _ramp(4, 16, 4, 4)},
+        "refusals/batch_too_small": lambda: {"image": _ramp(4, 16, 4, 4)},
+        "refusals/nan_sample": _with_nan,
+        "weak/reshape_by_input": lambda: {"x": _ramp(1, 16, 8, 8), "shape": np.array([2, 16, 32], np.int64)},
+    }
+)
+"""Case -> its calibration data."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
