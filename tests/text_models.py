@@ -28,8 +28,8 @@ def text_model(
     """A model with the given nodes. A tensor that nothing yields is a weight.
 
     Its shape is the one given by name, else [16, 16, 3, 3] for names that begin with "w", [16, 16, 1, 1] with "k",
-    [16] with "b", [16, 1, 1] with "v", [] with "c". Convolutions of [.., 3, 3] get pads, unless they say something about pads themselves.
-    Nodes are named like their first output.
+    [16] with "b", [16, 1, 1] with "v", [] with "c". Convolutions of [.., 3, 3] get pads, unless they say something
+    about pads themselves. Nodes without a name are called like their first output.
     """
     head = f'<ir_version: 8, opset_import: ["": {opset}, "custom": 1]>'
     model = parse_model(f"{head} g ({inputs}) => ({outputs}) {{ {body} }}")

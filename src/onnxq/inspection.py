@@ -93,7 +93,7 @@ def inspect(model: onnx.ModelProto) -> Inspection:
         InvalidModelError: The model is no usable model.
     """
     float_model = strip_pairs(model) if find_quantization(model) is not None else model
-    pair = ModelPair.of(float_model, model)
+    pair = ModelPair(float_model, model)
     index, placement, prepared = pair.plan.index, pair.plan.placement, pair.plan.prepared
     readers, scales = _quantized_edges(pair)
     adds = [r for r in placement.residuals if all(index.is_variable(t) for t in index.inputs[r.node])]

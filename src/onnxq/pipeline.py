@@ -137,6 +137,8 @@ def quantize(
         high_precision_dtype=(high_precision_dtype, ("fp32",)),
         on_quantized=(on_quantized, ("error", "keep")),
     )
+    if seed < 0:
+        raise UsageError(f"seed={seed} is negative, it can be 0 or more")
     if output_path is not None:
         check_writable(output_path, inputs=_input_files(model, calibration_data))
     tell = progress or (lambda _: None)

@@ -40,7 +40,7 @@ def assert_exactly_one_quantized_add_input(
     Raises:
         AssertionError: Naming each Add, what it reads quantized, and what was expected.
     """
-    pair = ModelPair.of(strip_pairs(quantized), quantized)
+    pair = ModelPair(strip_pairs(quantized), quantized)
     adds = [find_node(pair, add)] if add is not None else _adds_to_check(pair)
     found, problems = quantized_inputs(pair), []
     for node in adds:
@@ -65,7 +65,7 @@ def assert_placement(quantized: ModelProto, expected: Mapping[str, Sequence[str]
     Raises:
         AssertionError: Naming each node that differs, what it reads quantized, and what was expected.
     """
-    pair = ModelPair.of(strip_pairs(quantized), quantized)
+    pair = ModelPair(strip_pairs(quantized), quantized)
     _fail_if(placement_problems(pair, expected))
 
 

@@ -98,7 +98,7 @@ def test_a_long_chain_of_diamonds_is_walked_once(op: str) -> None:
             nodes.append(f"a{step}, b{step} = Split(x{step}) x{step + 1} = Concat<axis = 0>(b{step}, a{step})")
     text = f"g (float[4] {inputs}) => (float[4] x{steps}) {{ {' '.join(nodes)} }}"
     model = parse_model(HEAD + text)
-    index, found = fingerprints(model)
+    _, found = fingerprints(model)
     assert len(set(found.computed_by)) == len(found.computed_by)
 
 

@@ -40,9 +40,7 @@ def test_every_tensor_has_its_type() -> None:
 
 
 def test_optional_inputs_and_outputs_that_are_left_out() -> None:
-    index = index_of(
-        "g (float[4] x) => (float[4] y) <float h = {1.0}> { a = Dropout(x) y = Clip(a, , h) }"
-    )
+    index = index_of("g (float[4] x) => (float[4] y) <float h = {1.0}> { a = Dropout(x) y = Clip(a, , h) }")
     assert names(index, index.inputs[1]) == ["a", "", "h"]
     assert index.data_inputs(1) == [tensor(index, "a")]
 
@@ -133,7 +131,8 @@ def test_if_bodies_capture_each_outer_tensor_once() -> None:
     assert [node.op_type for node in index.nodes] == ["Relu", "If", "Add", "Add", "Neg"]
     assert names(index, index.captures[1]) == ["r", "w", "x"]
     assert names(index, tuple(index.data_inputs(1))) == ["c", "r", "x"]
-    assert [index.scopes[s].attribute for s in index.node_scope] == ["", "", "then_branch", "then_branch", "else_branch"]
+    places = [index.scopes[s].attribute for s in index.node_scope]
+    assert places == ["", "", "then_branch", "then_branch", "else_branch"]
     assert Edge(2, 0) in index.consumers[tensor(index, "r")]
     assert index.local_producer(tensor(index, "r"), 1) == 0
     assert index.local_producer(tensor(index, "r"), 2) == ABSENT

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnxq_builders.registry import BUILDERS, build
-from text_models import text_model
 
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.invariants import INVARIANTS, ModelPair, check, quantized_inputs
 from onnxq.pipeline import quantize
+from onnxq_builders.registry import BUILDERS, build
+from text_models import text_model
 
 
 def float_model() -> ModelProto:
@@ -327,6 +327,7 @@ def test_a_float_model_against_itself_lacks_only_the_skips() -> None:
 
 def test_a_quantized_model_against_itself_breaks_nothing() -> None:
     model = quantized(float_model())
+    pair_behind_the_output(model)
     assert not check(model, model)
 
 
@@ -357,7 +358,7 @@ def test_under_the_other_policy_both_inputs_may_be_quantized() -> None:
 
 def test_quantized_inputs_by_node() -> None:
     before = float_model()
-    found = quantized_inputs(ModelPair.of(before, quantized(before)))
+    found = quantized_inputs(ModelPair(before, quantized(before)))
     assert found["t"] == ["s"]
     assert found["a"] == ["s", "w1"]
     assert found["y"] == []

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
-from text_models import placed, quantized_inputs, rules, text_model
 
 from onnxq.placement import Decision
+from text_models import placed, quantized_inputs, rules, text_model
 
 
 def decisions(model: ModelProto, output: str = "y") -> dict[int, Decision]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from text_models import placed, text_model
-
 from onnxq.placement import Placement, keep_float
+from text_models import placed, text_model
 
 BLOCK = "s = Relu(x) a = Conv(s, w1, b1) [add] y = Add(a, s)"
 

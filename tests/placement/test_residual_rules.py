@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+
 from text_models import placed, quantized_inputs, rules, swap, text_model
 
 SHAPE = "float[1,16,8,8]"
@@ -69,6 +70,7 @@ EPILOGUES = {
     "Celu": "e = Celu(c)",
     "Softplus": "e = Softplus(c)",
     "Mish": "e = Mish(c)",
+    "Gelu": "e = Gelu(c)",
     "bias Add": "e = Add(c, v1)",
     "bias Add, constant first": "e = Add(v1, c)",
     "scale": "e = Mul(c, c1)",
@@ -87,7 +89,7 @@ EPILOGUES = {
     "HardSwish by HardSigmoid": "g = HardSigmoid(c) e = Mul(c, g)",
     "HardSwish by Clip": "p = Add(c, c1) g = Clip(p, c2, c3) m = Mul(c, g) e = Div(m, c4)",
     "HardSwish by Clip, divided first": "p = Add(c, c1) g = Clip(p, c2, c3) h = Div(g, c4) e = Mul(c, h)",
-    "Mish": "p = Softplus(c) g = Tanh(p) e = Mul(c, g)",
+    "Mish written out": "p = Softplus(c) g = Tanh(p) e = Mul(c, g)",
     "Gelu by Erf": "h = Mul(c, c1) d = Div(c, c2) f = Erf(d) g = Add(f, c3) e = Mul(h, g)",
     "Gelu by Erf, other order": "d = Div(c, c2) f = Erf(d) g = Add(f, c3) h = Mul(c, g) e = Mul(h, c1)",
     "SiLU by Exp": "n = Neg(c) f = Exp(n) g = Add(f, c3) e = Div(c, g)",
@@ -114,11 +116,13 @@ NO_EPILOGUES = {
     "a second Add": "o = Tanh(s) e = Add(c, o)",
     "a polynomial": "o = Mul(c, c1) e = Mul(c, o)",
     "constant over": "e = Div(c1, c)",
-    "Concat with what is no convolution's": "p, q = Split<axis = 1>(c) o, u = Split<axis = 1>(s) e = Concat<axis = 1>(p, o)",
+    "Concat with what is no convolution's": (
+        "p, q = Split<axis = 1>(c) o, u = Split<axis = 1>(s) e = Concat<axis = 1>(p, o)"
+    ),
     "Concat of two convolutions": (
         "p, q = Split<axis = 1>(c) d = Conv(s, w9) o, u = Split<axis = 1>(d) e = Concat<axis = 1>(p, o)"
     ),
-    "linear Resize": "sc = Constant<value_floats = [1.0,1.0,1.0,1.0]>() e = Resize<mode = \"linear\">(c, , sc)",
+    "linear Resize": 'sc = Constant<value_floats = [1.0,1.0,1.0,1.0]>() e = Resize<mode = "linear">(c, , sc)',
     "MatMul": "e = MatMul(c, m1)",
     "a custom Relu": "e = custom.Relu(c)",
 }
@@ -139,7 +143,8 @@ NOT_RESIDUAL = {
     "transformer MLP": "h = MatMul(x, m1) r = Relu(h) m = MatMul(r, m2) y = Add(h, m)",
     "MatMul and graph input": "m = MatMul(x, m1) y = Add(m, x)",
     "squeeze-excite last": (
-        "s = Relu(x) c = Conv(s, w1) p = GlobalAveragePool(c) q = Conv(p, k1) g = Sigmoid(q) m = Mul(c, g) y = Add(m, s)"
+        """s = Relu(x) c = Conv(s, w1) p = GlobalAveragePool(c) q = Conv(p, k1) g = Sigmoid(q) m = Mul(c, g)
+        y = Add(m, s)"""
     ),
     "reshaped input": "sh = Constant<value_ints = [1,16,8,8]>() r = Reshape(x, sh) s = Relu(x) y = Add(r, s)",
 }
@@ -328,7 +333,7 @@ def test_fpn_lateral_and_nearest_resize_whose_sizes_come_from_the_lateral() -> N
 
 def test_fpn_whose_top_is_no_convolution_is_residual_by_its_lateral() -> None:
     inputs = "float[1,16,8,8] x, float[1,16,4,4] t"
-    body = "l = Conv(x, k1) s = Shape(l) u = Resize<mode = \"nearest\">(t, , , s) p = Add(l, u) y = Conv(p, w2)"
+    body = 'l = Conv(x, k1) s = Shape(l) u = Resize<mode = "nearest">(t, , , s) p = Add(l, u) y = Conv(p, w2)'
     assert quantized_inputs(text_model(body, inputs))["p"] == ["u"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from text_models import placed, text_model
 
 HALF = "float[1,8,8,8]"
@@ -20,8 +21,8 @@ HALF = "float[1,8,8,8]"
             {"a j"},
         ),
         (
-            "p = Relu(x) q = Tanh(x) c = Concat<axis = 1>(p, q) a = Conv(p, w1) b = Conv(q, w2) d = Conv(c, w9) "
-            "m = Mul(a, b) y = Mul(m, d)",
+            """p = Relu(x) q = Tanh(x) c = Concat<axis = 1>(p, q) a = Conv(p, w1) b = Conv(q, w2) d = Conv(c, w9)
+            m = Mul(a, b) y = Mul(m, d)""",
             {"p q c"},
         ),
         (
@@ -33,8 +34,8 @@ HALF = "float[1,8,8,8]"
             set(),
         ),
         (
-            "n = Conv(x, w1) p, q = Split<axis = 1>(x) a = Conv(p, w8) b = Conv(q, w7) "
-            "m = Concat<axis = 1>(a, b) y = Mul(m, n)",
+            """n = Conv(x, w1) p, q = Split<axis = 1>(x) a = Conv(p, w8) b = Conv(q, w7)
+            m = Concat<axis = 1>(a, b) y = Mul(m, n)""",
             {"x p q"},
         ),
     ],

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from onnx import ModelProto
-from text_models import quantized_inputs, rules, text_model
 
 from onnxq.errors import UnsupportedError, UsageError
+from text_models import quantized_inputs, rules, text_model
 
 TWO_SIZES = "[mm] a = MatMul(x, w1) [mm_big] b = MatMul(a, w2) [mm_1] y = MatMul(b, w3)"
 """The last node is called "mm(1)", which the text form can't say."""
@@ -79,9 +79,7 @@ def test_parameters_of_what_is_asked_for_stay_float() -> None:
 
 
 def test_variable_parameters_stay_float_too() -> None:
-    found = text_model(
-        "r = Resize<mode = \"linear\">(x, , sc) y = Relu(r)", "float[1,16,8,8] x, float[4] sc", "float y"
-    )
+    found = text_model('r = Resize<mode = "linear">(x, , sc) y = Relu(r)', "float[1,16,8,8] x, float[4] sc", "float y")
     assert quantized_inputs(found, op_types_to_quantize=["Resize"]) == {"r": ["x"]}
     assert rules(found, op_types_to_quantize=["Resize"])["r", 2] == "P6"
 

@@ -9,11 +9,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper, numpy_helper
-from onnxq_builders.registry import BUILDERS, build
-from text_models import text_model
 
 from onnxq.pipeline import make_plan, quantize
 from onnxq.rewrite import strip_pairs
+from onnxq_builders.registry import BUILDERS, build
+from text_models import text_model
 
 FAMILIES = ("residual.", "weak.")
 NAMES = [name for name in BUILDERS if name.startswith(FAMILIES)]
@@ -98,9 +98,7 @@ def test_a_pair_before_a_graph_output_goes_too() -> None:
     model = text_model("a = Conv(x, w1) y = Relu(a)")
     graph = model.graph
     graph.node[-1].output[0] = "raw"
-    graph.initializer.extend(
-        [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")]
-    )
+    graph.initializer.extend([numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")])
     graph.node.append(helper.make_node("QuantizeLinear", ["raw", "s", "z"], ["q"]))
     graph.node.append(helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]))
     stripped = strip_pairs(model)

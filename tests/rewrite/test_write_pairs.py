@@ -10,11 +10,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper, numpy_helper
-from text_models import text_model
 
 from onnxq.pipeline import quantize
-
-FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+from text_models import text_model
 
 
 def run(model: ModelProto, feeds: dict[str, Any]) -> list[np.ndarray]:
@@ -56,9 +54,8 @@ def test_one_pair_a_tensor_and_raw_reads_where_the_placement_says_nothing() -> N
     assert found["p"] == ["a", "q(s)"]
     assert found["z"] == ["s"]
     counts = Counter(node.op_type for node in result.graph.node)
-    assert counts["QuantizeLinear"] == counts["DequantizeLinear"] == len(
-        {t for read in found.values() for t in read if t.startswith("q(")}
-    )
+    pairs = len({t for read in found.values() for t in read if t.startswith("q(")})
+    assert counts["QuantizeLinear"] == counts["DequantizeLinear"] == pairs
     assert [v.name for v in result.graph.output] == ["y", "z", "s"]
     feed = {"x": image()}
     for before, after, name in zip(run(model, feed), run(result, feed), "yzs", strict=True):

@@ -30,9 +30,7 @@ def run(model: onnx.ModelProto) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        runnable.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(runnable.SerializeToString(), options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     overridable = {t.name for t in model.graph.initializer}
     feeds = {
@@ -101,9 +99,7 @@ def test_a_topology_is_a_reproducer(topology: Topology) -> None:
 @given(residual_topologies(node_names=["unique"], constants=["initializer"]))
 def test_swapping_operands_changes_no_label(topology: Topology) -> None:
     def truth(swap: bool) -> list[tuple[str | None, str | None, str, bool]]:
-        blocks = tuple(
-            Block(b.kind, b.source, b.other, b.activation, b.norm, swap, b.variant) for b in topology.blocks
-        )
+        blocks = tuple(Block(b.kind, b.source, b.other, b.activation, b.norm, swap, b.variant) for b in topology.blocks)
         swapped = build(Topology(blocks, topology.inputs, topology.channels, topology.opset, seed=topology.seed))
         return [(a.skip, a.trunk, a.rule, a.tie) for a in swapped.adds]
 
@@ -164,14 +160,14 @@ def test_every_rule_is_drawn(rule: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "op_types", [("Add", "Relu", "Conv"), ("Conv", "BatchNormalization", "Add")]
-)
+@pytest.mark.parametrize("op_types", [("Add", "Relu", "Conv"), ("Conv", "BatchNormalization", "Add")])
 def test_a_fault_of_three_nodes_shrinks_to_at_most_five(op_types: tuple[str, str, str]) -> None:
     smallest = find(
         residual_models(),
         lambda labelled: has_chain(labelled.model, *op_types),
-        settings=settings(max_examples=2000, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]),
+        settings=settings(
+            max_examples=2000, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        ),
         random=random.Random(0),
     )
     assert size(smallest.model) <= 5

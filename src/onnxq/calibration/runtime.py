@@ -85,7 +85,7 @@ def run(session: ort.InferenceSession, feed: Mapping[str, Any], where: str) -> l
     except Exception as error:  # see open_session
         raise CalibrationError(
             f"the float model itself doesn't run on {where}: onnxruntime says: {_one_line(error)}; "
-            "check the data and the shapes, or repair the model"
+            "check the data (or calibration_shapes, where there are none), or repair the model"
         ) from None
 
 

@@ -38,7 +38,7 @@ def check_names(expect: Expect) -> tuple[str, ...]:
 
     Returns:
         Names in `CHECKS`: only "raises" for a refusal; else "quantizes", the invariants, what the case states, and,
-        unless the float model itself doesn't run, whether the result runs and is close to it.
+        unless the case says that a model doesn't run, whether the result runs and is close to the float model.
     """
     if expect.raises is not None:
         return ("raises",)
@@ -48,7 +48,7 @@ def check_names(expect: Expect) -> tuple[str, ...]:
         "outputs": expect.outputs is not None or expect.output_types is not None,
         "opset": expect.opset is not None,
         "runs": expect.runs is not False,
-        "close-to-float": expect.runs is not False,
+        "close-to-float": expect.runs is not False and expect.float_runs is not False,
     }
     return ("quantizes", *INVARIANTS, *(name for name, is_stated in stated.items() if is_stated))
 

@@ -25,7 +25,7 @@ TEXT_LIMIT = 256 * 1024
 """Bytes that a case file may have."""
 
 Text = Annotated[str, Meta(min_length=1)]
-Dim = Annotated[int, Meta(ge=0)] | Text
+Dim = int | Text
 """A number, a symbol, or "?" for a dim that has neither value nor symbol."""
 
 Tensors = list[str | list[str]]
@@ -60,7 +60,9 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
     opset: Annotated[int, Meta(ge=1)] | None = None
     """Version of the default operator set."""
     runs: bool | None = None
-    """Whether onnxruntime runs the model; False for float models that it refuses. True unless given."""
+    """Whether onnxruntime runs the quantized model. True unless given."""
+    float_runs: bool | None = None
+    """Whether onnxruntime runs the float model, so that the two can be compared. Like `runs` unless given."""
     min_sqnr_db: float | dict[str, float] | None = None
     """Least signal to quantization noise ratio: of each float output, or only of those that a table names."""
 

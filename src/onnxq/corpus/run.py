@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from onnxq.corpus.case import Case
 from onnxq.corpus.format import Expect
 from onnxq.errors import CorpusError, OnnxqError
 from onnxq.invariants import ModelPair
+from onnxq.placement import SelectionOptions
 from onnxq.quantizers import Quantizer
 
 
@@ -48,7 +49,8 @@ class CaseRun:
         """Both models; only for a run without error."""
         if self.float_model is None or self.quantized is None:
             raise ValueError("a run that failed has no pair of models")
-        return ModelPair.of(self.float_model, self.quantized, self.policy)
+        options = {f.name: self.case.options.get(f.name) for f in fields(SelectionOptions)}
+        return ModelPair(self.float_model, self.quantized, self.policy, SelectionOptions(**options))
 
     @cached_property
     def feeds(self) -> list[Mapping[str, Any]]:

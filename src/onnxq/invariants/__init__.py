@@ -33,6 +33,7 @@ from onnxq.invariants.structure import (
     valid,
 )
 from onnxq.invariants.violation import Violation
+from onnxq.placement import SelectionOptions
 
 INVARIANTS: Mapping[str, Callable[[ModelPair], list[Violation]]] = MappingProxyType(
     {
@@ -61,6 +62,7 @@ def check(
     quantized: onnx.ModelProto,
     *,
     policy: str = "tensorrt",
+    selection: SelectionOptions | None = None,
     only: Sequence[str] | None = None,
 ) -> list[Violation]:
     """Check a quantized model, made by any tool, against the float model that it came from.
@@ -69,6 +71,7 @@ def check(
         float_model: The model before quantization.
         quantized: The model after it, with explicit Q/DQ.
         policy: Whose fusion rules it was made for: "tensorrt" or "onnxruntime".
+        selection: What was asked to be quantized; None for everything that the rules take.
         only: Names of the invariants to check; None for all.
 
     Returns:
@@ -85,7 +88,7 @@ def check(
             near = get_close_matches(name, INVARIANTS, n=1)
             hint = f'; did you mean "{near[0]}"?' if near else ""
             raise UsageError(f'"{name}" is no invariant{hint} (there are: {", ".join(INVARIANTS)})')
-    pair = ModelPair.of(float_model, quantized, policy)
+    pair = ModelPair(float_model, quantized, policy, selection or SelectionOptions())
     return [v for name, find in INVARIANTS.items() if only is None or name in only for v in find(pair)]
 
 

@@ -51,21 +51,18 @@ class ModelPair:
         float_model: What was quantized.
         quantized: What came out.
         policy: "tensorrt" or "onnxruntime": whose fusion rules the result is for.
+        selection: What the user asked to be quantized.
     """
 
     float_model: onnx.ModelProto
     quantized: onnx.ModelProto
     policy: str = "tensorrt"
-
-    @classmethod
-    def of(cls, float_model: onnx.ModelProto, quantized: onnx.ModelProto, policy: str = "tensorrt") -> ModelPair:
-        """Pair two models."""
-        return cls(float_model, quantized, policy)
+    selection: SelectionOptions = SelectionOptions()
 
     @cached_property
     def plan(self) -> Plan:
-        """The float model, prepared, with onnxq's own placement of everything that can be quantized."""
-        return make_plan(self.float_model, SelectionOptions(), on_quantized="keep")
+        """The float model, prepared, with onnxq's own placement of what was asked for."""
+        return make_plan(self.float_model, self.selection, on_quantized="keep")
 
     @cached_property
     def producers(self) -> dict[str, NodeProto]:
@@ -124,15 +121,20 @@ class ModelPair:
         )
 
     def edges(self) -> Iterator[tuple[int, int, str, Quantization | None]]:
-        """Each float edge of the main graph that survived: node number, input position, float tensor, how quantized."""
+        """Each float edge of the main graph that survived: node number, input position, float tensor, how quantized.
+
+        What the float model held quantized already counts as float: the tool had no say in it.
+        """
         index = self.plan.index
+        held = {t for n, node in enumerate(index.nodes) if node.op_type == "DequantizeLinear" for t in index.outputs[n]}
         for number, scope in enumerate(index.node_scope):
             twin = self.counterpart(number) if scope == MAIN_GRAPH else None
             if twin is None:
                 continue
             for slot, tensor in enumerate(index.inputs[number]):
                 if tensor >= 0 and index.tensor_types[tensor].is_float and slot < len(twin.input):
-                    yield number, slot, index.tensor_names[tensor], self.quantization(twin.input[slot])
+                    found = self.quantization(twin.input[slot]) if tensor not in held else None
+                    yield number, slot, index.tensor_names[tensor], found
 
 
 def quantized_inputs(pair: ModelPair) -> dict[str, list[str]]:

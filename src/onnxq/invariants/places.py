@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from onnxq.graph import ABSENT
+from onnxq.graph import ABSENT, Edge
 from onnxq.invariants.pair import ModelPair, Quantization
 from onnxq.invariants.violation import Violation
-from onnxq.placement import never_quantized
+from onnxq.placement import Rule, never_quantized
 from onnxq.protos import describe
+
+
+_UNSELECTED = (Rule.P2, Rule.NOT_SELECTED)
 
 
 def residual_skip_only(pair: ModelPair) -> list[Violation]:
     """Of a residual Add exactly the skip is quantized; none, if the trunk's convolution is float (R5 to R9).
 
-    Only for targets that fold the Add into the convolution.
+    Only for targets that fold the Add into the convolution. An Add that the user didn't select has no quantized input.
     """
     if pair.policy != "tensorrt":
         return []
@@ -25,13 +28,16 @@ def residual_skip_only(pair: ModelPair) -> list[Violation]:
     for residual in pair.plan.placement.residuals:
         if residual.skip is None or residual.backbone is None or pair.counterpart(residual.node) is None:
             continue
-        allowed = [{residual.skip}]
-        if set(quantized.get(residual.backbone, {})) < {0, 1}:
+        rule = pair.plan.placement[Edge(residual.node, residual.skip)].reason.rule
+        allowed: list[set[int]] = [] if rule in _UNSELECTED else [{residual.skip}]
+        if rule in _UNSELECTED or set(quantized.get(residual.backbone, {})) < {0, 1}:
             allowed.append(set())
         got = set(quantized.get(residual.node, {}))
         if got not in allowed:
             names = [index.tensor_names[t] for t in index.inputs[residual.node]]
             expected = f'only the skip "{names[residual.skip]}" is quantized ({residual.why})'
+            if rule in _UNSELECTED:
+                expected = f"no input is quantized: {rule.value}"
             shown = " and ".join(f'"{names[slot]}"' for slot in sorted(got)) or "neither input"
             where = describe(index.nodes[residual.node])
             found.append(Violation("residual-skip-only", where, expected, f"{shown} quantized"))

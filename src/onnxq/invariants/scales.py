@@ -83,7 +83,9 @@ def weights_reconstructed(pair: ModelPair) -> list[Violation]:
             errors = np.abs(restored - wide) / (0.5 * step * 1.001 + 1e-12 * np.abs(wide).max())
             if not errors.max() <= 1:
                 expected = "within half a step of its float value"
-                found.append(Violation("weights-reconstructed", where, expected, f"off by {errors.max() / 2:.3g} steps"))
+                found.append(
+                    Violation("weights-reconstructed", where, expected, f"off by {errors.max() / 2:.3g} steps")
+                )
     return found
 
 

@@ -26,6 +26,7 @@ from onnxq.placement.placement import Decision, Reason
 from onnxq.placement.rules import Rule
 from onnxq.protos import attribute
 
+_BIAS = Decision(False, Reason(Rule.P1, detail="the bias stays float"))
 _DATA = Reason(Rule.P1, detail="data")
 _WEIGHT = Reason(Rule.P1, detail="weight, one scale an output channel")
 _VECTOR = Reason(Rule.P1, detail="weight without output channels, one scale in all")
@@ -39,14 +40,13 @@ def linear_decisions(index: GraphIndex, node: int) -> Mapping[int, Decision]:
         node: Number of a Conv, ConvTranspose, Gemm or MatMul.
 
     Returns:
-        Input position -> decision, for positions 0 and 1. Either both are quantized or none is: an int8 kernel needs
-        both operands.
+        Input position -> decision. Either both operands are quantized or none is: an int8 kernel needs both.
     """
     operands = index.inputs[node][:2]
     why_not = _why_not(index, node)
     if why_not:
         return {slot: Decision(False, Reason(why_not[0], detail=why_not[1])) for slot in range(len(operands))}
-    return {slot: _decide(index, node, slot) for slot in range(2)}
+    return {0: _decide(index, node, 0), 1: _decide(index, node, 1), 2: _BIAS}
 
 
 def weight_axis(index: GraphIndex, node: int, slot: int) -> int | None:

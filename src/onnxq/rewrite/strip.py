@@ -47,7 +47,10 @@ def strip_pairs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _bypass(graph: GraphProto) -> dict[str, str]:
-    """Take the DequantizeLinear nodes out; what each one's result is a rounded copy of. Stored integers become floats."""
+    """Take the DequantizeLinear nodes out and tell what each one's result is a rounded copy of.
+
+    Stored integers become stored floats.
+    """
     producers = {name: node for node in graph.node for name in node.output if name}
     operands = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
     stored = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in operands}

@@ -1,7 +1,7 @@
 """Residual topologies as plain data: a list of decisions that `build` turns into a model.
 
 A topology is the reproducer of a model: its repr evaluates back to it, and the same topology always gives the same
-bytes. An index counts back from the newest tensor (0 is the newest) and is clamped to the oldest one, so a decision
+bytes. An index counts back over block outputs and graph inputs (0 is the newest), clamped to the oldest, so a decision
 keeps a meaning whatever is deleted around it.
 """
 
