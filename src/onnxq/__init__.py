@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from onnxq.invariants import Violation, check
     from onnxq.pipeline import QuantizationResult, quantize
-    from onnxq.placement import Decision, Edge, Placement, Reason, ResidualAdd
+    from onnxq.placement import Decision, Edge, Placement, Reason, ResidualAdd, SelectionOptions
     from onnxq.strategies import LabelledModel
 
 _HOME = {
@@ -36,6 +36,7 @@ _HOME = {
     "QuantizationResult": "onnxq.pipeline",
     "Reason": "onnxq.placement",
     "ResidualAdd": "onnxq.placement",
+    "SelectionOptions": "onnxq.placement",
     "UnsupportedError": "onnxq.errors",
     "UsageError": "onnxq.errors",
     "VerificationError": "onnxq.errors",
@@ -56,6 +57,7 @@ __all__ = [
     "QuantizationResult",
     "Reason",
     "ResidualAdd",
+    "SelectionOptions",
     "UnsupportedError",
     "UsageError",
     "VerificationError",

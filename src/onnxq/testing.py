@@ -16,6 +16,7 @@ from onnxq.errors import InvalidModelError
 from onnxq.invariants import ModelPair, Violation, check, quantized_inputs
 from onnxq.model_io import why_invalid
 from onnxq.numerics import output_sqnr, run_model
+from onnxq.placement import SelectionOptions
 from onnxq.protos import describe
 from onnxq.rewrite import strip_pairs
 
@@ -40,6 +41,7 @@ def assert_exactly_one_quantized_add_input(
     Raises:
         AssertionError: Naming each Add, what it reads quantized, and what was expected.
     """
+    __tracebackhide__ = True
     pair = ModelPair(strip_pairs(quantized), quantized)
     adds = [find_node(pair, add)] if add is not None else _adds_to_check(pair)
     found, problems = quantized_inputs(pair), []
@@ -65,12 +67,18 @@ def assert_placement(quantized: ModelProto, expected: Mapping[str, Sequence[str]
     Raises:
         AssertionError: Naming each node that differs, what it reads quantized, and what was expected.
     """
+    __tracebackhide__ = True
     pair = ModelPair(strip_pairs(quantized), quantized)
     _fail_if(placement_problems(pair, expected))
 
 
 def assert_no_violations(
-    float_model: ModelProto, quantized: ModelProto, *, policy: str = "tensorrt", only: Sequence[str] | None = None
+    float_model: ModelProto,
+    quantized: ModelProto,
+    *,
+    policy: str = "tensorrt",
+    selection: SelectionOptions | None = None,
+    only: Sequence[str] | None = None,
 ) -> None:
     """All invariants hold, or some of them.
 
@@ -78,12 +86,14 @@ def assert_no_violations(
         float_model: The model before quantization.
         quantized: The model after it.
         policy: Whose fusion rules it was made for: "tensorrt" or "onnxruntime".
+        selection: What was asked to be quantized, where that wasn't everything.
         only: Names of the invariants in `onnxq.invariants.INVARIANTS`; None for all.
 
     Raises:
         AssertionError: Listing every violation.
     """
-    _fail_if(violation_blocks(check(float_model, quantized, policy=policy, only=only)))
+    __tracebackhide__ = True
+    _fail_if(violation_blocks(check(float_model, quantized, policy=policy, selection=selection, only=only)))
 
 
 def assert_io_preserved(float_model: ModelProto, quantized: ModelProto) -> None:
@@ -92,6 +102,7 @@ def assert_io_preserved(float_model: ModelProto, quantized: ModelProto) -> None:
     Raises:
         AssertionError: Naming each that changed.
     """
+    __tracebackhide__ = True
     assert_no_violations(float_model, quantized, only=["io-preserved"])
 
 
@@ -101,6 +112,7 @@ def assert_shapes_preserved(float_model: ModelProto, quantized: ModelProto) -> N
     Raises:
         AssertionError: Naming each that changed, with both shapes.
     """
+    __tracebackhide__ = True
     assert_no_violations(float_model, quantized, only=["shapes-preserved"])
 
 
@@ -110,6 +122,7 @@ def assert_symbolic_dims_preserved(float_model: ModelProto, quantized: ModelProt
     Raises:
         AssertionError: Naming each dim that lost its name.
     """
+    __tracebackhide__ = True
     assert_no_violations(float_model, quantized, only=["symbolic-dims-preserved"])
 
 
@@ -119,6 +132,7 @@ def assert_valid(model: ModelProto) -> None:
     Raises:
         AssertionError: With what the checker says.
     """
+    __tracebackhide__ = True
     problem = why_invalid(model)
     _fail_if([_block("model", "accepted by the ONNX checker with full_check", problem)] if problem else [])
 
@@ -133,6 +147,7 @@ def assert_runs(model: ModelProto, feeds: Feed | Iterable[Feed] | None = None) -
     Raises:
         AssertionError: With what the runtime says.
     """
+    __tracebackhide__ = True
     _fail_if(running_problems(model, _as_feeds(model, feeds)))
 
 
@@ -155,6 +170,7 @@ def assert_close_to_float(
     Raises:
         AssertionError: Naming each output that is too far off, with its ratio.
     """
+    __tracebackhide__ = True
     samples = _as_feeds(float_model, feeds)
     try:
         reference, results = run_model(float_model, samples), run_model(quantized, samples)
@@ -265,5 +281,6 @@ def _block(where: str, expected: str, found: str) -> str:
 
 
 def _fail_if(problems: Sequence[str]) -> None:
+    __tracebackhide__ = True
     if problems:
         raise AssertionError("\n" + "\n".join(problems))

@@ -127,7 +127,8 @@ class _Decisions:
                 self.by_edge[Edge(node, slot)] = decision
 
     def _is_quantized(self, node: int) -> bool:
-        return all(self.by_edge[Edge(node, slot)].quantize for slot in (0, 1))
+        edges = (Edge(node, slot) for slot in (0, 1))  # one is missing where its tensor's type is unknown
+        return all(edge in self.by_edge and self.by_edge[edge].quantize for edge in edges)
 
     def _by_input(self, node: int) -> dict[int, Decision]:
         if node not in self._selection.quantize or self._index.node_scope[node] != MAIN_GRAPH:

@@ -96,7 +96,7 @@ def _pair_nodes(
     for suffix, value in (("scale", scale), ("zero_point", zero_point)):
         parameters.append(names.fresh(f"{tensor}_{suffix}"))
         graph.initializer.append(numpy_helper.from_array(np.asarray(value), parameters[-1]))
-    attributes = {} if axis is None else {"axis": axis}
+    attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
     nodes, source = [], tensor
     for op in ("QuantizeLinear", "DequantizeLinear"):
         output = names.fresh(f"{tensor}_{op}_Output")
