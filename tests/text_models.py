@@ -38,7 +38,7 @@ def text_model(
     named = dict.fromkeys(name for node in graph.node for name in node.input if name and name not in made)
     by_letter = {"w": (16, 16, 3, 3), "k": (16, 16, 1, 1), "b": (16,), "v": (16, 1, 1), "c": ()}
     for name in named:
-        shape = shapes.get(name) or by_letter[name[0]]
+        shape = shapes[name] if name in shapes else by_letter[name[0]]
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         values = (rng.standard_normal(shape) / max(1, np.prod(shape[1:])) ** 0.5).astype(dtype)
         graph.initializer.append(numpy_helper.from_array(values, name))

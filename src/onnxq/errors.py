@@ -31,3 +31,15 @@ class CorpusError(OnnxqError):
 
 class VerificationError(OnnxqError):
     """The quantized model failed onnxq's own final check: a bug of onnxq, never the user's fault."""
+
+
+class PeerError(OnnxqError):
+    """A quantizer that ran in a process of its own crashed, hung, or gave no usable model.
+
+    Attributes:
+        output: The last lines that it printed.
+    """
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output

@@ -22,6 +22,7 @@ from onnx.external_data_helper import (
 
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.protos import walk_graphs, walk_tensors
+from onnxq.seeded import restore_weights
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that one protobuf message may have; a larger model needs external data."""
@@ -30,7 +31,7 @@ PathLike = str | os.PathLike[str]
 
 
 def load_model(path: PathLike) -> onnx.ModelProto:
-    """Load a model with all of its external data.
+    """Load a model with all of its external data, and with made-up weights where it was stripped of its own.
 
     Args:
         path: An ONNX file. Its external data are looked for beside it, whatever the current directory is.
@@ -44,6 +45,10 @@ def load_model(path: PathLike) -> onnx.ModelProto:
     file = Path(path)
     model = _parse(file)
     _load_external_data(model, file)
+    try:
+        restore_weights(model)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{file}: {error}") from None
     return model
 
 

@@ -8,6 +8,10 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
+FREE_INITIALIZERS = 4
+"""First IR version whose initializers need not be inputs."""
+
+
 def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     """The graphs inside a node (If, Loop, Scan, ...), with the attribute that holds each."""
     for attribute in node.attribute:
@@ -60,6 +64,22 @@ def attribute(node: NodeProto, name: str, default: int) -> int:
 def string_attribute(node: NodeProto, name: str, default: str) -> str:
     """A string attribute, or its default when the node doesn't state it."""
     return next((a.s.decode("utf-8", "replace") for a in node.attribute if a.name == name), default)
+
+
+def raise_ir_version(model: ModelProto) -> None:
+    """Raise the IR version, in place, to what the opset asks for.
+
+    Before IR version 4 every initializer had to be listed among the inputs too, which meant nothing. From 4 on it means
+    that a caller may override it, and runtimes fold and fuse no such weight. So what was there for form's sake goes.
+    """
+    if model.ir_version < FREE_INITIALIZERS:
+        stored = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in stored]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+    model.ir_version = max(
+        model.ir_version, onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    )
 
 
 def describe(node: NodeProto) -> str:

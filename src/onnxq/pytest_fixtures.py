@@ -33,7 +33,7 @@ def onnxq_quantizer(request: pytest.FixtureRequest) -> Quantizer:
     """The quantizer under test; the test runs once for each --onnxq-quantizer."""
     from onnxq.quantizers import DEFAULT, resolve
 
-    return resolve(getattr(request, "param", DEFAULT))
+    return getattr(request, "param", None) or resolve(DEFAULT)
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ WRONG = {
     "another schema": (HEAD.replace("1", "2") + BUILDER, r"schema: found 2, and this version of onnxq reads schema 1"),
     "a wrong key": (
         HEAD + "sources = 1\n" + BUILDER,
-        r'sources: unknown key "sources"; did you mean "source"\? Allowed: expect, known_failure, model, quantize',
+        r'sources: unknown key "sources"; did you mean "source"\? Allowed: expect, goldens, known_failure, model, quantize',
     ),
     "a wrong key below": (
         HEAD + BUILDER + "arg = {}",

@@ -12,6 +12,7 @@ import pytest
 from onnx import ModelProto
 
 from onnxq.invariants import check
+from onnxq.rewrite import strip_pairs
 from onnxq_builders.registry import build
 
 quantization = pytest.importorskip("onnxruntime.quantization")
@@ -86,3 +87,13 @@ def test_other_builders_do_not_crash(tmp_path: Path, name: str) -> None:
     result = quantize_static(model, tmp_path, per_channel=True, extra_options=SYMMETRIC)
     for violation in check(model, result):
         assert str(violation)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_stripping_gives_the_float_operators_back(tmp_path: Path, per_channel: bool) -> None:
+    model = build("residual.projection", batch_norm=False)
+    stripped = strip_pairs(quantize_static(model, tmp_path, per_channel=per_channel, extra_options=SYMMETRIC))
+    operators = [sorted((n.op_type, *n.output) for n in m.graph.node) for m in (model, stripped)]
+    assert operators[0] == operators[1]
+    assert not check(model, stripped)

@@ -337,11 +337,62 @@ def test_fpn_whose_top_is_no_convolution_is_residual_by_its_lateral() -> None:
     assert quantized_inputs(text_model(body, inputs))["p"] == ["u"]
 
 
-def test_unequal_ranks_and_symbolic_dims_that_broadcast() -> None:
-    model = text_model("a = Conv(x, w1) y = Add(a, z)", "float[n,16,8,8] x, float[1,16,8,8] z", "float[n,16,8,8] y")
-    assert "y" not in quantized_inputs(model)
-    model = text_model("a = Conv(x, w1) y = Add(a, z)", "float[n,16,8,8] x, float[n,16,8,8] z", "float[n,16,8,8] y")
-    assert quantized_inputs(model)["y"] == ["z"]
+@pytest.mark.parametrize(
+    ("left", "right", "is_residual"),
+    [
+        ("n,16,8,8", "n,16,8,8", True),
+        ("n,16,8,8", "1,16,8,8", False),
+        ("n,16,8,8", "m,16,8,8", True),
+        ("n,16,8,8", "?,16,?,?", True),
+        ("1,16,8,8", "?,16,?,?", True),
+        ("1,16,8,8", "?,16,1,1", False),
+        ("1,16,?,?", "1,16,1,1", False),
+        ("1,16,8,8", "1,?,8,8", True),
+        ("1,16,8,8", "1,16,4,8", False),
+        ("1,16,8,8", "16,8,8", False),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
+def test_shapes_that_may_be_equal(left: str, right: str, is_residual: bool, swapped: bool) -> None:
+    model = text_model("a = Conv(x, w1) y = Add(a, z)", f"float[{left}] x, float[{right}] z", "float y")
+    assert quantized_inputs(swap(model, "y") if swapped else model).get("y", []) == (["z"] if is_residual else [])
+
+
+def test_embeddings_and_attention_masks_are_not_residual() -> None:
+    body = """e = Gather(w, ids) f = Gather(w, pos) h = Add(e, f) q = MatMul(h, m1) t = Transpose<perm = [0,2,1]>(q)
+        scores = MatMul(q, t) masked = Add(scores, mask) soft = Softmax(masked) y = MatMul(soft, q)"""
+    inputs = "int64[1,4] ids, int64[1,4] pos, float[1,4,4] mask"
+    found = quantized_inputs(text_model(body, inputs, "float y", w=(10, 16), m1=(16, 16)))
+    assert "h" not in found
+    assert "masked" not in found
+
+
+def test_a_graph_input_that_feeds_a_concat_and_an_add() -> None:
+    body = "c = Concat<axis = 1>(x, z) d = Conv(c, w9) r = Relu(d) e = Conv(r, w1) y = Add(e, x)"
+    model = text_model(body, f"{SHAPE} x, {SHAPE} z", w9=(16, 32, 3, 3))
+    assert quantized_inputs(model)["y"] == ["x"]
+    assert placed(model).scale_groups == (("x", "c"),)
+
+
+def test_an_add_that_feeds_a_concat_with_its_own_skip() -> None:
+    """C2f: the Add's convolution edge stays float, and what meets in the Concat shares one scale."""
+    body = """c = Conv(x, w1) g = Sigmoid(c) a1 = Mul(c, g) d = Conv(a1, w2) h = Sigmoid(d) m = Mul(d, h)
+        a2 = Add(m, a1) t = Concat<axis = 1>(a1, a2) y = Conv(t, w9)"""
+    model = text_model(body, w9=(16, 32, 3, 3))
+    assert quantized_inputs(model)["a2"] == ["a1"]
+    assert placed(model).scale_groups == (("a1", "t"),)
+
+
+def test_two_skips_of_nested_blocks_are_quantized_once_each() -> None:
+    body = """s = Relu(x) a = Conv(s, w1) b = Relu(a) c = Conv(b, w2) t = Add(c, b) d = Conv(t, w3) y = Add(d, s)"""
+    found = quantized_inputs(build(body))
+    assert (found["t"], found["y"]) == (["b"], ["s"])
+
+
+def test_an_identity_on_the_scales_of_a_resize_hides_no_residual() -> None:
+    body = """sc = Constant<value_floats = [1.0,1.0,2.0,2.0]>() i = Identity(sc) s = Relu(x) a = Conv(s, w1)
+        r = Resize<mode = "nearest">(t, , i) b = Conv(r, w2) y = Add(a, b)"""
+    assert len(quantized_inputs(text_model(body, f"{SHAPE} x, float[1,16,4,4] t"))["y"]) == 1
 
 
 def test_a_convolution_behind_an_untyped_custom_op_is_no_crash() -> None:
@@ -371,3 +422,15 @@ def test_the_chain_of_doubled_paths_is_walked_once() -> None:
     )
     model = build(f"u0 = Conv(x, w1) {shuffles} y = Add(u500, x)")
     assert quantized_inputs(model)["y"] == ["x"]
+
+
+def test_exchanges_between_two_long_chains_are_compared_locally() -> None:
+    """Hundreds of Adds whose branches are equally long, and share all but their last convolution."""
+    steps = " ".join(
+        f"""c{n} = Conv(p{n}, w1) d{n} = Conv(q{n}, k1) p{n + 1} = Add(c{n}, d{n})
+        e{n} = Conv(p{n}, w2) f{n} = Conv(q{n}, k2) q{n + 1} = Add(e{n}, f{n})"""
+        for n in range(300)
+    )
+    body = f"p0 = Relu(x) q0 = Relu(z) {steps} y = Sub(p300, q300)"
+    found = quantized_inputs(text_model(body, f"{SHAPE} x, {SHAPE} z"))
+    assert all(found[f"p{n + 1}"] == [f"d{n}"] and found[f"q{n + 1}"] == [f"f{n}"] for n in range(300))

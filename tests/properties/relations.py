@@ -106,14 +106,18 @@ def reorder_nodes(model: ModelProto, rng: Random) -> Variant:
 
 
 def insert_identities(model: ModelProto, rng: Random) -> Variant:
-    """Put Identity nodes on some of the edges, those of weights included."""
+    """Put Identity nodes on some of the edges, those of weights included.
+
+    Not on values that shapes follow from: shape inference reads only stored ones.
+    """
     copy = _copy(model)
     integers, names = _integers(model.graph), NameSource(model)
     old_names = {}
     nodes = []
     for node in copy.graph.node:
         for slot, name in enumerate(node.input):
-            if name and name not in integers and rng.random() < 0.3:
+            shapes_follow = node.op_type == "Resize" and slot > 0
+            if name and name not in integers and not shapes_follow and rng.random() < 0.3:
                 new = names.fresh("inserted")
                 old_names[new] = name
                 nodes.append(helper.make_node("Identity", [name], [new]))

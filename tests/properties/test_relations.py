@@ -99,9 +99,14 @@ def test_stripping_gives_the_float_model_back_and_quantizing_it_again_the_same(
 
 
 @settings(max_examples=40, deadline=None)
-@given(residual_models(max_blocks=6))
-def test_own_result_keeps_every_invariant(labelled: LabelledModel) -> None:
-    assert not check(labelled.model, quantize(labelled.model).model)
+@given(residual_models(max_blocks=6, node_names=("unique",)), st.integers(0, 2**16))
+def test_own_result_keeps_every_invariant_and_runs(labelled: LabelledModel, seed: int) -> None:
+    feeds = _feeds(labelled.model, seed)
+    result = quantize(labelled.model, calibration_data=[feeds])
+    assert not check(labelled.model, result.model)
+    for a, b in zip(_run(labelled.model, feeds), _run(result.model, feeds), strict=True):
+        assert a.shape == b.shape
+        assert np.abs(a - b).max() <= 0.5 * max(np.abs(a).max(), 1e-3)
 
 
 def _feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:

@@ -94,6 +94,28 @@ def test_a_stored_int8_weight_becomes_float_again() -> None:
     np.testing.assert_array_equal(run(model, feed)[0], run(stripped, feed)[0])
 
 
+@pytest.mark.parametrize(
+    ("shape", "scale", "axis"),
+    [((16,), (), None), ((16,), (1,), None), ((16, 4), (4,), -1), ((16, 4), (16,), 0), ((), (), None)],
+)
+def test_stored_integers_of_every_form(shape: tuple[int, ...], scale: tuple[int, ...], axis: int | None) -> None:
+    """One scale may be a scalar or a list of one, whose axis then means nothing."""
+    rng = np.random.default_rng(0)
+    model = text_model("v = DequantizeLinear(q, s) y = Add(x, v)", "float[16,4] x", "float y", q=shape, s=scale or (1,))
+    stored = rng.integers(-100, 100, shape, np.int32) if shape else np.int32(7)
+    scales = rng.random(scale, np.float32) if scale else np.float32(0.3)
+    for tensor, values in zip(model.graph.initializer, (stored, scales), strict=True):
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(values), tensor.name))
+    if axis is not None:
+        model.graph.node[0].attribute.append(helper.make_attribute("axis", axis))
+    stripped = strip_pairs(model)
+    assert [n.op_type for n in stripped.graph.node] == ["Add"]
+    along = np.asarray(scales).reshape((-1, 1) if axis == 0 else np.asarray(scales).shape)
+    (value,) = (numpy_helper.to_array(t) for t in stripped.graph.initializer)
+    np.testing.assert_allclose(value, stored * along, rtol=1e-6)
+    assert value.shape == shape
+
+
 def test_a_pair_before_a_graph_output_goes_too() -> None:
     model = text_model("a = Conv(x, w1) y = Relu(a)")
     graph = model.graph

@@ -194,3 +194,40 @@ def test_an_all_zero_channel_gets_a_usable_scale() -> None:
         if "scale" in tensor.name:
             assert (numpy_helper.to_array(tensor) > 0).all()
     assert np.isfinite(run(result, {"x": image()})[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "shapes"),
+    [
+        ("y = Conv(x, w, b)", [(1, 16, 8, 8)], {"w": (24, 16, 3, 3), "b": (24,)}),
+        ("y = Conv<group = 16>(x, w)", [(1, 16, 8, 8)], {"w": (16, 1, 3, 3)}),
+        ("y = Conv(x, w)", [(1, 16, 8)], {"w": (24, 16, 3)}),
+        ("y = ConvTranspose(x, w)", [(1, 16, 8, 8)], {"w": (16, 24, 3, 3)}),
+        ("y = ConvTranspose<group = 4>(x, w)", [(1, 16, 8, 8)], {"w": (16, 6, 3, 3)}),
+        ("y = Gemm(x, w, b)", [(4, 32)], {"w": (32, 48), "b": (48,)}),
+        ("y = Gemm<transB = 1>(x, w)", [(4, 32)], {"w": (48, 32)}),
+        ("y = Gemm<transA = 1>(x, w)", [(32, 4)], {"w": (32, 48)}),
+        ("y = Gemm(w, x)", [(32, 4)], {"w": (48, 32)}),
+        ("y = Gemm<transA = 1>(w, x)", [(32, 4)], {"w": (32, 48)}),
+        ("y = MatMul(x, w)", [(2, 4, 32)], {"w": (32, 48)}),
+        ("y = MatMul(x, w)", [(2, 4, 32)], {"w": (2, 32, 48)}),
+        ("y = MatMul(w, x)", [(2, 32, 4)], {"w": (2, 48, 32)}),
+        ("y = MatMul(x, w)", [(4, 32)], {"w": (32,)}),
+        ("y = MatMul(w, x)", [(32, 4)], {"w": (32,)}),
+        ("y = MatMul(x, z)", [(4, 32), (32, 48)], {}),
+        ("v = Transpose(w) i = Identity(v) y = MatMul(x, i)", [(4, 32)], {"w": (48, 32)}),
+    ],
+)
+@pytest.mark.parametrize("opset", [13, 21])
+def test_every_linear_form_runs_and_is_close(
+    body: str, inputs: list[tuple[int, ...]], shapes: dict[str, tuple[int, ...]], opset: int
+) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.standard_normal(s, np.float32) for n, s in zip("xz", inputs, strict=False)}
+    declared = ", ".join(f"float[{','.join(map(str, v.shape))}] {n}" for n, v in feeds.items())
+    model = text_model(body, declared, "float y", opset=opset, **shapes)
+    result = quantize(model, calibration_data=[feeds]).model
+    assert sum(node.op_type == "QuantizeLinear" for node in result.graph.node) == 2
+    onnx.checker.check_model(result, full_check=True)
+    (before,), (after,) = run(model, feeds), run(result, feeds)
+    assert np.linalg.norm(before - after) < 0.02 * np.linalg.norm(before)

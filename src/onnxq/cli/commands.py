@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from onnxq.calibration import parse_shapes
-from onnxq.cli.display import explanation_text, inspection_text, summary_text, violations_text
+from onnxq.cli.display import explanation_text, inspection_text, show, summary_text, violations_text
 from onnxq.cli.progress import showing_progress
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.inspection import inspect
@@ -20,6 +20,7 @@ from onnxq.model_io import load_model
 from onnxq.pipeline import find_quantization, make_plan, quantize
 from onnxq.placement import Placement, SelectionOptions
 from onnxq.placement.selection import near_matches
+from onnxq.printable import one_line
 
 __all__ = ["INVARIANTS", "check_command", "explain_command", "inspect_command", "quantize_command"]
 
@@ -49,7 +50,7 @@ def quantize_command(options: Namespace) -> int:
     for warning in result.warnings:
         _warn(warning)
     if not options.quiet:
-        print(summary_text(result, Path(output)))
+        show(summary_text(result, Path(output)))
     return 0
 
 
@@ -58,7 +59,7 @@ def inspect_command(options: Namespace) -> int:
     path = _model_path(options)
     with _naming(path):
         found = inspect(load_model(path))
-    print(json.dumps(asdict(found), indent=1) if options.json else inspection_text(found, path))
+    show(json.dumps(asdict(found), indent=1) if options.json else inspection_text(found, path))
     return 0
 
 
@@ -73,7 +74,7 @@ def explain_command(options: Namespace) -> int:
     placement = make_plan(_model_path(options), selection).placement
     if options.node is not None:
         placement = _only_node(placement, options.node)
-    print(placement.to_json() if options.json else explanation_text(placement))
+    show(placement.to_json() if options.json else explanation_text(placement))
     return 0
 
 
@@ -89,12 +90,12 @@ def check_command(options: Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(v) for v in violations], indent=1))
     else:
-        print(violations_text(violations, checked=len(set(options.only or INVARIANTS))))
+        show(violations_text(violations, checked=len(set(options.only or INVARIANTS))))
     return 1 if violations else 0
 
 
 def _warn(message: str) -> None:
-    print(f"onnxq: warning: {message}", file=sys.stderr)
+    print(f"onnxq: warning: {one_line(message)}", file=sys.stderr)
 
 
 def _model_path(options: Namespace) -> Path:

@@ -11,9 +11,15 @@ from onnxq.invariants import Violation
 from onnxq.pipeline import QuantizationResult
 from onnxq.placement import Placement
 from onnxq.placement.ops import LINEAR
+from onnxq.printable import printable
 
 MOST_CHANGES = 10
 """How many corrected declarations the summary of a quantization lists."""
+
+
+def show(text: str) -> None:
+    """Print text that may hold names from models: what a terminal would obey is escaped."""
+    print(printable(text))
 
 
 def summary_text(result: QuantizationResult, output: Path) -> str:
@@ -29,9 +35,9 @@ def summary_text(result: QuantizationResult, output: Path) -> str:
         if quantized[op_type] or op_type in LINEAR
     ]
     residual = sum(r.is_residual for r in placement.residuals)
-    found = f"{_count(residual, 'residual Add')}, {_count(len(result.ranges), 'calibrated tensor')}"
+    found = f"{count(residual, 'residual Add')}, {count(len(result.ranges), 'calibrated tensor')}"
     lines = [
-        f"wrote {output} ({_size(output.stat().st_size)})",
+        f"wrote {output} ({size(output.stat().st_size)})",
         f"quantized: {', '.join(parts) or 'nothing'} ({found})",
     ]
     changes = [f"changed: {change.where}: {change.what}" for change in result.changes if change.rule != "S8"]
@@ -49,12 +55,12 @@ def inspection_text(found: Inspection, path: Path) -> str:
     head = [
         f"{path}",
         f"opset {found.opset}{domains}, IR {found.ir_version}{made_by}",
-        f"{_count(sum(found.nodes.values()), 'node')}, {found.stored:,} stored values",
+        f"{count(sum(found.nodes.values()), 'node')}, {found.stored:,} stored values",
         f"quantized: {', '.join(scales)}" if scales else "quantized: nothing, this is a float model",
     ]
     interface = [(kind, *item) for kind, values in _interface(found) for item in values.items()]
-    blocks = [head, _aligned(interface), _op_types(found), _adds(found)]
-    named = (f"{_count(found.unnamed, 'node')} without a name of their own: named",) if found.unnamed else ()
+    blocks = [head, aligned(interface), _op_types(found), _adds(found)]
+    named = (f"{count(found.unnamed, 'node')} without a name of their own: named",) if found.unnamed else ()
     for title, lines in (("Preparation would change:", (*named, *found.changes)), ("Warnings:", found.warnings)):
         blocks.append([title, *(f"    {line}" for line in lines)] if lines else [])
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -64,17 +70,17 @@ def explanation_text(placement: Placement) -> str:
     """The decision of every edge, then what the rules that decided say."""
     rules = Counter(decision.reason.rule for decision in placement.values())
     legend = [(rule.name, rule.value) for rule in sorted(rules, key=lambda rule: rule.name)]
-    count = f"{len(placement.quantized)} of {_count(len(placement), 'float edge')} quantized"
-    return "\n".join([placement.to_text(explain=True), count, *_aligned(legend, indent=4)])
+    total = f"{len(placement.quantized)} of {count(len(placement), 'float edge')} quantized"
+    return "\n".join([placement.to_text(explain=True), total, *aligned(legend, indent=4)])
 
 
 def violations_text(violations: Sequence[Violation], *, checked: int) -> str:
     """What is violated, or that nothing is."""
-    invariants = _count(checked, "invariant")
+    invariants = count(checked, "invariant")
     if not violations:
         return f"no violations of {invariants}"
     broken = len({violation.invariant for violation in violations})
-    total = f"{_count(len(violations), 'violation')}, of {broken} out of {invariants}"
+    total = f"{count(len(violations), 'violation')}, of {broken} out of {invariants}"
     return "\n\n".join([*map(str, violations), total])
 
 
@@ -87,15 +93,15 @@ def _op_types(found: Inspection) -> list[str]:
     columns = (found.nodes, found.quantized, found.planned)
     rows = [(op_type, *(column.get(op_type, 0) for column in columns)) for op_type in found.nodes]
     total = ("all", *(sum(column.values()) for column in columns))
-    return _aligned([header, *([str(cell or "") for cell in row] for row in [*rows, total])], right=True)
+    return aligned([header, *([str(cell or "") for cell in row] for row in [*rows, total])], right=True)
 
 
 def _adds(found: Inspection) -> list[str]:
     """The Adds of two branches, each with what the rules make of it; those of a bias are only counted."""
-    rows = _aligned([_add_row(add) for add in found.adds], indent=4)
+    rows = aligned([_add_row(add) for add in found.adds], indent=4)
     lines = [line for row, add in zip(rows, found.adds, strict=True) for line in (row, f"        {add.why}")]
     residual = sum(add.skip is not None for add in found.adds)
-    title = f"{_count(len(found.adds), 'Add')} of two computed tensors, {residual} of them residual"
+    title = f"{count(len(found.adds), 'Add')} of two computed tensors, {residual} of them residual"
     if found.constant_adds:
         title += f" ({found.constant_adds} more add a constant)"
     return [title + ":", *lines] if lines else []
@@ -106,7 +112,7 @@ def _add_row(add: AddReport) -> tuple[str, ...]:
     return (add.node, " + ".join(add.inputs), skip, f"quantized: {', '.join(add.quantized) or 'none'}")
 
 
-def _aligned(rows: Sequence[Sequence[str]], *, indent: int = 0, right: bool = False) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], *, indent: int = 0, right: bool = False) -> list[str]:
     """Rows of cells as lines; `right` aligns all columns but the first to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -116,9 +122,11 @@ def _aligned(rows: Sequence[Sequence[str]], *, indent: int = 0, right: bool = Fa
     return lines
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _size(number: int) -> str:
+def size(number: int) -> str:
+    """Bytes for a person."""
     return f"{number / 1e6:.1f} MB" if number >= 100_000 else f"{number / 1e3:.1f} kB"

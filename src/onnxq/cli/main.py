@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from onnxq.cli.parser import parse
 from onnxq.errors import OnnxqError
+from onnxq.printable import one_line
 
 WRONG_USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 """The last two are what a shell reports for a process that SIGINT or SIGPIPE ended."""
@@ -46,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(message: str) -> int:
     """Say what is wrong in one line, even where a name in the message holds line breaks."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in message)
-    print(f"onnxq: error: {line}", file=sys.stderr)
+    print(f"onnxq: error: {one_line(message)}", file=sys.stderr)
     return WRONG_USAGE
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
 
 from onnxq import __version__
 from onnxq.cli import commands
-from onnxq.errors import UsageError
-
-_SELECTION_HELP = (
-    "Each takes several values: put MODEL before them, or end them with another option. PATTERN is a regular "
-    "expression for the whole name of a node; `onnxq explain` prints the names."
-)
+from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection, whole_number
+from onnxq.cli.corpus_parser import add_corpus
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -31,28 +26,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """
     options, unknown = build_parser().parse_known_args([_hyphenated(word) for word in words])
     if unknown:
-        parser: _Parser = options.parser
+        parser: Parser = options.parser
         near = get_close_matches(unknown[0].partition("=")[0], parser.option_names(), n=1)
         parser.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
     return options
 
 
-class _Parser(argparse.ArgumentParser):
-    """Complains in one line, and takes no abbreviations, which a new option could make ambiguous."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (`{self.prog} --help` says more)")
-
-    def option_names(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings]
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands. Each sets `run`, a function from the options to the exit status."""
-    parser = _Parser(
+    parser = Parser(
         prog="onnxq",
         description="Quantize ONNX models to INT8, and tell whether any quantizer broke something.",
         epilog="Exit status: 0 good, 1 violations found, 2 wrong usage or unreadable input. "
@@ -64,22 +46,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_inspect(subparsers)
     _add_explain(subparsers)
     _add_check(subparsers)
+    add_corpus(subparsers)
     return parser
 
 
-_Commands = argparse._SubParsersAction  # argparse has no public name for what add_subparsers returns
-
-
-def _add_command(
-    subparsers: _Commands[_Parser], name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
-) -> _Parser:
-    parser = subparsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".strip())
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
-def _add_quantize(subparsers: _Commands[_Parser]) -> None:
-    parser = _add_command(
+def _add_quantize(subparsers: Commands) -> None:
+    parser = add_command(
         subparsers,
         "quantize",
         commands.quantize_command,
@@ -113,12 +85,12 @@ def _add_quantize(subparsers: _Commands[_Parser]) -> None:
     group.add_argument(
         "--calibration-shapes", metavar="SHAPES", help="settle dims that the model leaves open: x:1x3x224x224,y:1x10"
     )
-    group.add_argument("--seed", type=_seed, default=0, help="of the random sample (default: 0)")
-    _add_selection(parser)
+    group.add_argument("--seed", type=whole_number, default=0, help="of the random sample (default: 0)")
+    add_selection(parser)
 
 
-def _add_inspect(subparsers: _Commands[_Parser]) -> None:
-    parser = _add_command(
+def _add_inspect(subparsers: Commands) -> None:
+    parser = add_command(
         subparsers,
         "inspect",
         commands.inspect_command,
@@ -126,11 +98,11 @@ def _add_inspect(subparsers: _Commands[_Parser]) -> None:
         "MODEL may be float or quantized, by any tool.",
     )
     _add_model(parser)
-    _add_json(parser)
+    add_json(parser)
 
 
-def _add_explain(subparsers: _Commands[_Parser]) -> None:
-    parser = _add_command(
+def _add_explain(subparsers: Commands) -> None:
+    parser = add_command(
         subparsers,
         "explain",
         commands.explain_command,
@@ -139,12 +111,12 @@ def _add_explain(subparsers: _Commands[_Parser]) -> None:
     )
     _add_model(parser)
     parser.add_argument("--node", metavar="NAME", help="only the inputs of this node (its name or an output of it)")
-    _add_json(parser)
-    _add_selection(parser)
+    add_json(parser)
+    add_selection(parser)
 
 
-def _add_check(subparsers: _Commands[_Parser]) -> None:
-    parser = _add_command(
+def _add_check(subparsers: Commands) -> None:
+    parser = add_command(
         subparsers,
         "check",
         commands.check_command,
@@ -166,37 +138,12 @@ def _add_check(subparsers: _Commands[_Parser]) -> None:
         metavar="NAME",
         help=f"only these invariants, of: {', '.join(commands.INVARIANTS)}",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file")
     parser.add_argument("--onnx-path", metavar="MODEL", help="the same, as an option")
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what to quantize", _SELECTION_HELP)
-    for name, value, text in (
-        (
-            "--op-types-to-quantize",
-            "OP",
-            "only these op types (default: Conv ConvTranspose Gemm MatMul, residual Adds)",
-        ),
-        ("--op-types-to-exclude", "OP", "never these op types"),
-        ("--nodes-to-quantize", "PATTERN", "only these nodes"),
-        ("--nodes-to-exclude", "PATTERN", "never these nodes"),
-    ):
-        group.add_argument(name, nargs="+", action="extend", metavar=value, help=text)
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
-    return int(text)
 
 
 def _hyphenated(word: str) -> str:

@@ -6,31 +6,48 @@ Nothing in a case is executed. A builder is a name from a fixed list, and no fil
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import ModelProto
-from onnx.external_data_helper import uses_external_data
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 import onnxq.errors
 from onnxq.corpus.checks import check_names
-from onnxq.corpus.format import Definition, Expect, KnownFailure, allowed, read_definition, type_misfit
+from onnxq.corpus.format import (
+    GOLDEN_KINDS,
+    Definition,
+    Expect,
+    KnownFailure,
+    allowed,
+    golden_check,
+    read_definition,
+    type_misfit,
+)
+from onnxq.corpus.limits import (
+    SIZE_LIMIT,
+    bounded_memory,
+    check_arrays,
+    check_model,
+    check_model_file,
+    check_shape,
+    file_inside,
+)
 from onnxq.errors import CorpusError, OnnxqError
 from onnxq.model_io import load_model
 from onnxq.pipeline import quantize
-from onnxq.protos import walk_tensors
 from onnxq_builders import BUILDERS
-
-SIZE_LIMIT = 64 * 2**20
-"""Bytes that one model of the corpus may have, external data included, and calibration data likewise."""
 
 ARGUMENT_LIMIT = 4096
 """Greatest number that a builder gets as an argument: models of the corpus are small."""
+
+PRODUCT_LIMIT = 2**22
+"""Greatest product of all numbers that a builder gets."""
 
 _NOT_FOR_CASES = ("model", "output_path", "progress")
 
@@ -78,8 +95,7 @@ class Case:
             (
                 known
                 for known in self.definition.known_failure
-                if (known.quantizer, known.check) == (quantizer, check)
-                and SpecifierSet(known.versions).contains(version, prereleases=True)
+                if (known.quantizer, known.check) == (quantizer, check) and _is_in_range(version, known.versions)
             ),
             None,
         )
@@ -92,17 +108,23 @@ class Case:
             InvalidModelError: The file is no usable ONNX model.
         """
         source = self.definition.model
-        if source.builder is not None:
-            try:
-                model = BUILDERS[source.builder](**source.args)
-            except (TypeError, ValueError) as error:
-                raise CorpusError(f"{self.path}: model.args: builder {source.builder}: {error}") from None
-            if model.ByteSize() > SIZE_LIMIT:
-                raise CorpusError(f"{self.path}: model.args: the model has more than {SIZE_LIMIT >> 20} MiB")
-            return model
-        file = self.folder / str(source.file)
-        _check_external_data(self.path, file)
-        return load_model(file)
+        with bounded_memory():
+            if source.builder is not None:
+                return self._build(source.builder, source.args)
+            file = self.folder / str(source.file)
+            check_model_file(f"{self.path}: model.file", file)
+            return load_model(file)
+
+    def _build(self, builder: str, args: Mapping[str, Any]) -> ModelProto:
+        where = f"{self.path}: model.args"
+        try:
+            model = BUILDERS[builder](**args)
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+            raise CorpusError(f"{where}: builder {builder}: {error}") from None
+        if model.ByteSize() > SIZE_LIMIT:
+            raise CorpusError(f"{where}: the model has more than {SIZE_LIMIT >> 20} MiB")
+        check_model(where, model)
+        return model
 
 
 def load_case(path: Path) -> Case:
@@ -117,6 +139,8 @@ def load_case(path: Path) -> Case:
     Raises:
         CorpusError: Naming the file, the key, and what is allowed there.
     """
+    if path.is_symlink():
+        file_inside(str(path), path.parent, path.name)
     case = Case(path, read_definition(path))
     _check_model(case)
     _check_options(case)
@@ -133,15 +157,26 @@ def _check_model(case: Case) -> None:
     if source.builder is None:
         if source.args:
             raise CorpusError(f"{case.path}: model.args: only a builder takes arguments, a file doesn't")
-        _check_file(case.path, "model.file", str(source.file))
+        file_inside(f"{case.path}: model.file", case.folder, str(source.file))
         return
     if source.builder not in BUILDERS:
         raise CorpusError(f"{case.path}: model.builder: {allowed('builder', source.builder, BUILDERS)}")
     builder = BUILDERS[source.builder]
     _check_arguments(case.path, "model.args", source.args, get_type_hints(builder), inspect.signature(builder))
-    for name, value in source.args.items():
-        if isinstance(value, int) and abs(value) > ARGUMENT_LIMIT:
+    numbers = {name: _numbers(value) for name, value in source.args.items()}
+    for name, value in ((name, value) for name, values in numbers.items() for value in values):
+        if not abs(value) <= ARGUMENT_LIMIT:  # NaN is no number to compare
             raise CorpusError(f"{case.path}: model.args.{name}: at most {ARGUMENT_LIMIT} in size; found {value}")
+    product = math.prod(abs(value) for values in numbers.values() for value in values if abs(value) > 1)
+    if product > PRODUCT_LIMIT:
+        raise CorpusError(f"{case.path}: model.args: their product is at most {PRODUCT_LIMIT}; found {product}")
+
+
+def _numbers(value: Any) -> list[float]:
+    """The numbers in an argument, those in lists and tables included."""
+    if isinstance(value, list | dict):
+        return [n for item in (value.values() if isinstance(value, dict) else value) for n in _numbers(item)]
+    return [value] if isinstance(value, int | float) else []
 
 
 def _check_options(case: Case) -> None:
@@ -150,10 +185,17 @@ def _check_options(case: Case) -> None:
     if data is not None:
         if not isinstance(data, str):
             raise CorpusError(f"{case.path}: quantize.calibration_data: expected the name of a file; found {data!r}")
-        _check_file(case.path, "quantize.calibration_data", data)
+        where = f"{case.path}: quantize.calibration_data"
+        check_arrays(where, file_inside(where, case.folder, data))
     signature = inspect.signature(quantize)
     kept = [p for name, p in signature.parameters.items() if name not in _NOT_FOR_CASES]
     _check_arguments(case.path, "quantize", options, get_type_hints(quantize), signature.replace(parameters=kept))
+    _check_calibration_shapes(case, options.get("calibration_shapes") or {})
+
+
+def _check_calibration_shapes(case: Case, shapes: Mapping[str, Any]) -> None:
+    for name, shape in shapes.items():
+        check_shape(f"{case.path}: quantize.calibration_shapes.{name}", shape)
 
 
 def _check_arguments(
@@ -169,6 +211,8 @@ def _check_arguments(
 
 def _check_expect(case: Case) -> None:
     expect = case.expect
+    if expect.raises is not None and case.definition.goldens:
+        raise CorpusError(f"{case.path}: goldens: a case that raises has no result to compare")
     types = [name.lower() for name, _ in onnx.TensorProto.DataType.items()]
     for name in (t for stated in (expect, *expect.policy) for t in (stated.output_types or {}).values()):
         if name not in types:
@@ -186,8 +230,18 @@ def _check_expect(case: Case) -> None:
         )
 
 
+def _is_in_range(version: str, versions: str) -> bool:
+    """Whether a version is in a range; one that can't be compared, such as that of a command, is in "" only."""
+    try:
+        return not versions or Version(version) in SpecifierSet(versions, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
 def _check_known_failures(case: Case) -> None:
     names = dict.fromkeys(name for policy in ("tensorrt", "onnxruntime") for name in case.checks(policy))
+    if case.expect.raises is None:
+        names.update(dict.fromkeys(map(golden_check, GOLDEN_KINDS)))
     for position, known in enumerate(case.definition.known_failure):
         key = f"{case.path}: known_failure[{position}]"
         if known.check not in names:
@@ -198,41 +252,3 @@ def _check_known_failures(case: Case) -> None:
             raise CorpusError(
                 f'{key}.versions: expected a specifier such as "<0.39"; found "{known.versions}"'
             ) from None
-
-
-def _check_file(case_file: Path, key: str, name: str) -> Path:
-    """The file of a name, if it really lies in the case's folder, links followed, and isn't too big."""
-    folder = case_file.parent.resolve()
-    try:
-        file = (folder / name).resolve()
-        if not file.is_relative_to(folder):
-            raise CorpusError(f'{case_file}: {key}: "{name}" lies outside of the folder of the case')
-        if not file.is_file():
-            raise CorpusError(f'{case_file}: {key}: there is no file "{name}" in the folder of the case')
-        size = file.stat().st_size
-    except (OSError, ValueError) as error:
-        raise CorpusError(f'{case_file}: {key}: "{name}" is no usable path: {error}') from None
-    if size > SIZE_LIMIT:
-        raise CorpusError(f'{case_file}: {key}: "{name}" has {size} bytes, and a case may have {SIZE_LIMIT >> 20} MiB')
-    return file
-
-
-def _check_external_data(case_file: Path, file: Path) -> None:
-    model = ModelProto()
-    try:
-        model.ParseFromString(file.read_bytes())
-    except (DecodeError, RuntimeError):
-        return  # not a model: loading it says so
-    names = {
-        entry.value
-        for tensor in walk_tensors(model)
-        if uses_external_data(tensor)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    size = file.stat().st_size
-    size += sum(_check_file(case_file, "model.file: external data", name).stat().st_size for name in sorted(names))
-    if size > SIZE_LIMIT:
-        raise CorpusError(
-            f"{case_file}: model.file: {size} bytes with its external data; allowed: {SIZE_LIMIT >> 20} MiB"
-        )

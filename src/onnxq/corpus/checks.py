@@ -5,14 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from textwrap import indent
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import onnxq.errors
 from onnxq.corpus.format import Expect
-from onnxq.errors import OnnxqError
+from onnxq.errors import OnnxqError, PeerError
 from onnxq.invariants import INVARIANTS
-from onnxq.numerics import output_sqnr, run_model
 from onnxq.protos import opset_version
 from onnxq.tensor_types import ValueType, value_type
 from onnxq.testing import (
@@ -136,12 +136,13 @@ def _runs(run: CaseRun) -> list[str]:
 
 def _close_to_float(run: CaseRun) -> list[str]:
     least = run.expect.min_sqnr_db if run.expect.min_sqnr_db is not None else DEFAULT_SQNR_DB
-    reference, results = (run_model(m, run.feeds) for m in (run.pair.float_model, run.pair.quantized))
-    return noise_problems(output_sqnr(reference, results), least)
+    return noise_problems(run.noise, least)
 
 
 def _traceback(error: Exception) -> str:
     """A crash is no refusal: who has to repair it needs to see where it happened."""
+    if isinstance(error, PeerError) and error.output:
+        return f"\n\nthe last that it printed:\n{indent(error.output, '    ')}"
     return "" if isinstance(error, OnnxqError) else "\n\n" + "".join(traceback.format_exception(error)).rstrip()
 
 

@@ -24,6 +24,11 @@ SCHEMA = 1
 TEXT_LIMIT = 256 * 1024
 """Bytes that a case file may have."""
 
+GoldenKind = Literal["placement", "shapes", "ranges"]
+"""What a golden file can be about; it is called `<kind>.txt`."""
+
+GOLDEN_KINDS: tuple[GoldenKind, ...] = get_args(GoldenKind)
+
 Text = Annotated[str, Meta(min_length=1)]
 Dim = int | Text
 """A number, a symbol, or "?" for a dim that has neither value nor symbol."""
@@ -110,9 +115,16 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
     model: ModelSource
     tags: list[Text] = []
+    goldens: list[GoldenKind] = []
+    """Goldens that every quantizer needs; others are compared where they are there."""
     quantize: dict[str, Any] = {}
     expect: Expect = Expect()
     known_failure: list[KnownFailure] = []
+
+
+def golden_check(kind: GoldenKind) -> str:
+    """Name of the check that compares a golden."""
+    return f"golden-{kind}"
 
 
 def read_definition(file: Path) -> Definition:

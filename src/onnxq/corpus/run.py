@@ -15,6 +15,7 @@ from onnxq.corpus.case import Case
 from onnxq.corpus.format import Expect
 from onnxq.errors import CorpusError, OnnxqError
 from onnxq.invariants import ModelPair
+from onnxq.numerics import output_sqnr, run_model
 from onnxq.placement import SelectionOptions
 from onnxq.quantizers import Quantizer
 
@@ -58,6 +59,16 @@ class CaseRun:
         shapes = self.case.options.get("calibration_shapes")
         feeds = make_feeds(self.pair.float_model, self.case.calibration_data, shapes=shapes)
         return list(islice(feeds, 1))
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """Float output -> its signal to quantization noise ratio in dB.
+
+        Raises:
+            InvalidModelError: The runtime refuses one of the models.
+        """
+        reference, results = (run_model(model, self.feeds) for model in (self.pair.float_model, self.pair.quantized))
+        return output_sqnr(reference, results)
 
 
 def run_case(case: Case, quantizer: Quantizer) -> CaseRun:

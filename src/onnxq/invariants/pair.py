@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -57,7 +57,7 @@ class ModelPair:
     float_model: onnx.ModelProto
     quantized: onnx.ModelProto
     policy: str = "tensorrt"
-    selection: SelectionOptions = SelectionOptions()
+    selection: SelectionOptions = field(default_factory=SelectionOptions)
 
     @cached_property
     def plan(self) -> Plan:

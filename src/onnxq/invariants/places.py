@@ -8,7 +8,6 @@ from onnxq.invariants.violation import Violation
 from onnxq.placement import Rule, never_quantized
 from onnxq.protos import describe
 
-
 _UNSELECTED = (Rule.P2, Rule.NOT_SELECTED)
 
 

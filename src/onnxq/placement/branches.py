@@ -3,48 +3,69 @@
     fork ---> Conv -> Relu -> Conv --.
         `---> Conv ------------------ Add         two linear ops above, one below: the upper branch is longer
 
-A branch is all that lies between the fork (the nearest node that dominates the Add) and one input of the Add.
+The fork is the nearest node that dominates the Add. What lies before it is the same for both inputs, so lengths are
+counted from the graph's inputs in one pass over all nodes, and only shown from the fork. For all else a branch is what
+one input depends on and the other one doesn't. That is found without walking up to the fork.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import prod
 
-from onnxq.graph import ABSENT, Dominators, GraphIndex
+from onnxq.graph import ABSENT, ROOT, Dominators, GraphIndex
 from onnxq.graph.fingerprint import constant_digest
 from onnxq.placement.ops import is_linear
 from onnxq.protos import attribute
 
+Length = tuple[int, int]
+"""Linear ops, then nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """All nodes between the fork and one input of an Add.
+    """What one input of an Add depends on and the other one doesn't.
 
     Attributes:
         tensor: The input of the Add.
         nodes: Numbers of the branch's nodes, ascending.
-        fork: The node where the branch begins (not part of it), or `ROOT`.
     """
 
     tensor: int
     nodes: tuple[int, ...]
-    fork: int
 
 
-def find_branch(index: GraphIndex, tensor: int, reader: int, fork: int) -> Branch:
-    """Collect the branch that ends in `tensor`, an input of node `reader`. Linear in the size of the branch."""
-    start = index.local_producer(tensor, reader)
-    seen = {start} - {ABSENT, fork}
-    stack = list(seen)
-    while stack:
-        node = stack.pop()
-        for source in index.data_inputs(node):
-            producer = index.local_producer(source, node)
-            if producer not in (ABSENT, fork) and producer not in seen:
-                seen.add(producer)
-                stack.append(producer)
-    return Branch(tensor, tuple(sorted(seen)), fork)
+def find_branches(index: GraphIndex, dominators: Dominators, add: int) -> tuple[Branch, Branch]:
+    """The branches that meet in a node with two inputs.
+
+    Walks back from both inputs, deepest nodes first, so that all readers of a node come before it; ends where only
+    shared nodes are left.
+    """
+    sides: dict[int, int] = {}  # node -> 1, 2, or 3 for both
+    heap: list[tuple[int, int]] = []
+    branches: dict[int, list[int]] = {1: [], 2: [], 3: []}
+
+    def reach(tensor: int, reader: int, side: int) -> int:
+        """How the number of nodes that wait and belong to one side changes."""
+        node = index.local_producer(tensor, reader)
+        if node == ABSENT:
+            return 0
+        before = sides.get(node, 0)
+        if not before:
+            heappush(heap, (-dominators.level[node], node))
+        sides[node] = before | side
+        return int(sides[node] != 3) - int(before in (1, 2))
+
+    one, two = index.inputs[add]
+    waiting = reach(one, add, 1) + reach(two, add, 2)
+    while waiting:
+        _, node = heappop(heap)
+        side = sides[node]
+        waiting -= int(side != 3)
+        branches[side].append(node)
+        waiting += sum(reach(source, node, side) for source in index.data_inputs(node))
+    return Branch(one, tuple(sorted(branches[1]))), Branch(two, tuple(sorted(branches[2])))
 
 
 def is_ancestor(index: GraphIndex, dominators: Dominators, node: int, tensor: int, reader: int, fork: int) -> bool:
@@ -73,20 +94,26 @@ def is_ancestor(index: GraphIndex, dominators: Dominators, node: int, tensor: in
     return False
 
 
-def longest_path(index: GraphIndex, branch: Branch) -> tuple[int, int]:
-    """Length of the longest path through the branch: linear ops first, then nodes.
+def longest_paths(index: GraphIndex) -> list[Length]:
+    """Length of the longest path from the inputs of its graph to each node, by node number, itself included.
 
     Identity is no step: putting one in changes nothing. The longest path is taken, not the first one found, so that
-    swapping operands inside the branch changes nothing either.
+    swapping operands inside a branch changes nothing either.
     """
-    longest: dict[int, tuple[int, int]] = {}
-    for node in branch.nodes:
+    longest: list[Length] = []
+    for node, proto in enumerate(index.nodes):
         producers = (index.local_producer(t, node) for t in index.data_inputs(node))
-        before = max((longest.get(p, (0, 0)) for p in producers), default=(0, 0))
-        step = (int(is_linear(index, node)), int(index.nodes[node].op_type != "Identity"))
-        longest[node] = (before[0] + step[0], before[1] + step[1])
-    last = index.producers[branch.tensor]
-    return longest.get(last, (0, 0))
+        linear, steps = max((longest[p] for p in producers if p != ABSENT), default=(0, 0))
+        longest.append((linear + is_linear(index, node), steps + (proto.op_type != "Identity")))
+    return longest
+
+
+def length_from(index: GraphIndex, longest: list[Length], fork: int, tensor: int, reader: int) -> Length:
+    """Length of the branch between `fork` and `tensor`, an input of node `reader`."""
+    start = (0, 0) if fork == ROOT else longest[fork]
+    producer = index.local_producer(tensor, reader)
+    end = start if producer == ABSENT else longest[producer]
+    return end[0] - start[0], end[1] - start[1]
 
 
 def cost(index: GraphIndex, branch: Branch) -> tuple[int, int]:

@@ -16,7 +16,17 @@ from typing import Any
 
 from onnxq.graph import ABSENT, Dominators, Fingerprints, GraphIndex, build_fingerprints
 from onnxq.placement.backbone import Backbones
-from onnxq.placement.branches import Branch, cost, find_branch, is_ancestor, longest_path, sources, weight_digests
+from onnxq.placement.branches import (
+    Branch,
+    Length,
+    cost,
+    find_branches,
+    is_ancestor,
+    length_from,
+    longest_paths,
+    sources,
+    weight_digests,
+)
 from onnxq.placement.ops import RESIDUAL
 from onnxq.placement.rules import Rule
 from onnxq.protos import is_default_domain
@@ -64,12 +74,16 @@ def find_residuals(index: GraphIndex, dominators: Dominators, backbones: Backbon
 
 
 class _Finder:
-    """Judges Adds. Holds the fingerprints, which are only computed if a tie asks for them."""
+    """Judges Adds. Holds what is computed for the whole graph, once and only if an Add asks for it."""
 
     def __init__(self, index: GraphIndex, dominators: Dominators, backbones: Backbones) -> None:
         self._index = index
         self._dominators = dominators
         self._backbones = backbones
+
+    @cached_property
+    def _longest(self) -> list[Length]:
+        return longest_paths(self._index)
 
     @cached_property
     def _fingerprints(self) -> Fingerprints:
@@ -113,16 +127,13 @@ class _Finder:
     def _longer(self, add: int, fork: int) -> tuple[int, Rule, str]:
         """R6 and R7: the input whose branch is longer, then heavier, then first by what it computes."""
         index = self._index
-        one, two = (find_branch(index, tensor, add, fork) for tensor in index.inputs[add])
-        larger: list[tuple[Rule, str, Callable[[Branch], tuple[int, int]]]] = [
-            (Rule.R6, "longer, in (linear ops, nodes)", lambda b: longest_path(index, b)),
-            (Rule.R7, "heavier, in (multiply-accumulates, weights)", lambda b: cost(index, b)),
-        ]
-        for rule, what, measure in larger:
-            left, right = measure(one), measure(two)
-            if left != right:
-                trunk = int(right > left)
-                return trunk, rule, f"the branch of input {trunk} is {what}: {left} against {right}"
+        left, right = (length_from(index, self._longest, fork, tensor, add) for tensor in index.inputs[add])
+        if left != right:
+            return self._larger(Rule.R6, "longer, in (linear ops, nodes)", left, right)
+        one, two = find_branches(index, self._dominators, add)
+        left, right = cost(index, one), cost(index, two)
+        if left != right:
+            return self._larger(Rule.R7, "heavier, in (multiply-accumulates, weights)", left, right)
         first: list[tuple[str, Callable[[Branch], Any]]] = [
             ("its weights", lambda b: weight_digests(index, b)),
             ("what computes it", lambda b: self._fingerprints.computed_by[b.tensor]),
@@ -133,6 +144,10 @@ class _Finder:
         what, order = next((what, order) for what, order in first if order(one) != order(two))
         trunk = int(order(two) < order(one))
         return trunk, Rule.R7, f"the branches are equally long and heavy; that of input {trunk} comes first by {what}"
+
+    def _larger(self, rule: Rule, what: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, Rule, str]:
+        trunk = int(right > left)
+        return trunk, rule, f"the branch of input {trunk} is {what}: {left} against {right}"
 
 
 def not_a_candidate(index: GraphIndex, node: int) -> str:
@@ -156,13 +171,19 @@ def not_a_candidate(index: GraphIndex, node: int) -> str:
 
 
 def _equal_shapes(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> bool:
-    return len(left) == len(right) and all(_may_be_equal(a, b) for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(
+        _may_be_equal(a, b, is_batch=position == 0) for position, (a, b) in enumerate(zip(left, right, strict=True))
+    )
 
 
-def _may_be_equal(left: Dim, right: Dim) -> bool:
-    """Whether two dims can be the same number. A 1 against what isn't known is taken for a broadcast, as in gates."""
+def _may_be_equal(left: Dim, right: Dim, *, is_batch: bool) -> bool:
+    """Whether two dims can be the same number.
+
+    A 1 against a symbol is taken for a broadcast, and against an unknown dim too, as in gates of pooled data; not so in
+    the batch, which is 1 in many models whose other shapes got lost.
+    """
     if left == right:
         return True
     if 1 in (left, right):
-        return False
+        return is_batch and None in (left, right)
     return not (isinstance(left, int) and isinstance(right, int))

@@ -67,11 +67,10 @@ def select(index: GraphIndex, options: SelectionOptions) -> Selection:
     never = sorted(wanted_types & NEVER_OP_TYPES)
     if never:
         raise UnsupportedError(f"op_types_to_quantize: inputs of {never[0]} are never quantized; leave it out")
-    excluded_types = _op_types(index, "op_types_to_exclude", options.op_types_to_exclude)
-    named = _matching(index, "nodes_to_quantize", options.nodes_to_quantize)
+    named = matching_nodes(index, "nodes_to_quantize", options.nodes_to_quantize)
     by_type = {n for n, node in enumerate(index.nodes) if node.op_type in wanted_types}
-    exclude = _matching(index, "nodes_to_exclude", options.nodes_to_exclude)
-    exclude |= {n for n, node in enumerate(index.nodes) if node.op_type in excluded_types}
+    exclude = matching_nodes(index, "nodes_to_exclude", options.nodes_to_exclude)
+    exclude |= nodes_of_types(index, "op_types_to_exclude", options.op_types_to_exclude)
     by_name = named | by_type
     if options.op_types_to_quantize is None and options.nodes_to_quantize is None:
         chosen = {n for n, node in enumerate(index.nodes) if node.op_type in DEFAULT_OP_TYPES}
@@ -90,8 +89,32 @@ def _op_types(index: GraphIndex, option: str, given: Sequence[str] | None) -> se
     return set(names)
 
 
-def _matching(index: GraphIndex, option: str, given: Sequence[str] | None) -> set[int]:
-    """Numbers of the nodes whose whole name matches one of the patterns; each pattern must match something."""
+def nodes_of_types(index: GraphIndex, option: str, given: Sequence[str] | None) -> set[int]:
+    """Numbers of the nodes of the given op types.
+
+    Args:
+        index: The model.
+        option: Name of the option, for messages.
+        given: Op types; None for none.
+
+    Raises:
+        UsageError: An op type is unknown.
+    """
+    types = _op_types(index, option, given)
+    return {n for n, node in enumerate(index.nodes) if node.op_type in types}
+
+
+def matching_nodes(index: GraphIndex, option: str, given: Sequence[str] | None) -> set[int]:
+    """Numbers of the nodes whose whole name matches one of the patterns.
+
+    Args:
+        index: The model.
+        option: Name of the option, for messages.
+        given: Regular expressions; None for none.
+
+    Raises:
+        UsageError: A pattern is malformed or matches nothing.
+    """
     found: set[int] = set()
     for pattern in _strings(option, given):
         try:

@@ -3,6 +3,7 @@
 from onnxq.report.data import (
     CaseOutcome,
     CheckOutcome,
+    ConstantPicture,
     EdgeDecision,
     EdgePicture,
     GraphPicture,
@@ -10,11 +11,13 @@ from onnxq.report.data import (
     Outcome,
     ReportHeader,
 )
+from onnxq.report.page import write_report
 from onnxq.report.picture import decisions_of, picture_of
 
 __all__ = [
     "CaseOutcome",
     "CheckOutcome",
+    "ConstantPicture",
     "EdgeDecision",
     "EdgePicture",
     "GraphPicture",
@@ -23,4 +26,5 @@ __all__ = [
     "ReportHeader",
     "decisions_of",
     "picture_of",
+    "write_report",
 ]

@@ -37,6 +37,21 @@ class CheckOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantPicture:
+    """A constant that a node reads: it is written into the node's box.
+
+    Attributes:
+        name: Name of the tensor.
+        shape: Its shape, such as "[16, 8, 3, 3]"; "" if it is unknown.
+        quantization: "int8", "int8 per axis 0", "float", or "" for what isn't float and so can't be quantized.
+    """
+
+    name: str
+    shape: str
+    quantization: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodePicture:
     """A box of a drawn graph.
 
@@ -44,7 +59,7 @@ class NodePicture:
         kind: Whether it stands for a node, or for an input or output of the graph.
         label: The operator; the name of an input or output.
         name: Name of the node; "" for an input or output.
-        notes: One line for each constant that the node reads, such as "weight [16, 8, 3, 3] int8 per axis 0".
+        constants: The constants that the node reads, by input position.
         residual: Whether it is a residual Add.
         gone: Whether the quantized model has no counterpart of it.
     """
@@ -52,7 +67,7 @@ class NodePicture:
     kind: Literal["node", "input", "output"]
     label: str
     name: str = ""
-    notes: tuple[str, ...] = ()
+    constants: tuple[ConstantPicture, ...] = ()
     residual: bool = False
     gone: bool = False
 
@@ -153,6 +168,11 @@ class CaseOutcome:
         """The worst outcome of its checks; "skipped" if there are none."""
         found = {check.outcome for check in self.checks}
         return next((outcome for outcome in WORST_FIRST if outcome in found), "skipped")
+
+    @property
+    def by(self) -> str:
+        """The quantizer and its version."""
+        return f"{self.quantizer} {self.version}".strip()
 
     def to_json(self) -> str:
         """As JSON in ASCII, with `Infinity` for inf; `from_json` reads it."""

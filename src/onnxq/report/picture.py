@@ -9,16 +9,16 @@ from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex
 from onnxq.invariants import ModelPair
 from onnxq.invariants.pair import Quantization
 from onnxq.placement import Decision
-from onnxq.report.data import EdgeDecision, EdgePicture, GraphPicture, NodePicture
+from onnxq.report.data import ConstantPicture, EdgeDecision, EdgePicture, GraphPicture, NodePicture
 
 MOST_NODES = 400
 """Boxes of the biggest graph that is drawn: beyond, nobody finds anything in a picture."""
 
+MOST_LINES = 1200
+"""Lines of the biggest graph that is drawn."""
+
 MOST_DECISIONS = 400
 """Edges of the biggest table of decisions, for the same reason."""
-
-MOST_NOTES = 6
-"""Constants that a box lists."""
 
 NAME_LIMIT = 200
 """Characters that are kept of a name or a text of the model."""
@@ -43,8 +43,10 @@ def picture_of(pair: ModelPair) -> GraphPicture:
     outputs = [t for t, is_output in enumerate(index.is_output) if is_output and index.tensor_scope[t] == MAIN_GRAPH]
     inputs = index.graph_inputs
     boxes = len(inputs) + len(drawn) + len(outputs)
-    if boxes > MOST_NODES:
-        return GraphPicture(not_drawn=f"{boxes:,} nodes, inputs and outputs are too many to draw (at most {MOST_NODES})")
+    lines = sum(len(index.inputs[n]) + len(index.captures[n]) for n in drawn)
+    for what, count, limit in (("nodes, inputs and outputs", boxes, MOST_NODES), ("lines", lines, MOST_LINES)):
+        if count > limit:
+            return GraphPicture(not_drawn=f"{count:,} {what} are too many to draw (at most {limit:,})")
     return _Pen(pair, inputs, drawn, outputs).picture()
 
 
@@ -81,6 +83,7 @@ class _Pen:
         for number, node in enumerate(drawn, start=len(inputs)):
             self._boxes.update((tensor, number) for tensor in self._index.outputs[node] if tensor != ABSENT)
         self._roles = _roles(pair)
+        self._residuals = {edge.node for edge in self._roles}
 
     def picture(self) -> GraphPicture:
         names = self._index.tensor_names
@@ -99,22 +102,23 @@ class _Pen:
 
     def _node(self, node: int) -> NodePicture:
         proto = self._index.nodes[node]
-        notes = [
-            self._note(node, slot) for slot, t in enumerate(self._index.inputs[node]) if self._index.is_constant(t)
-        ]
-        if len(notes) > MOST_NOTES:
-            notes = [*notes[: MOST_NOTES - 1], f"and {len(notes) - MOST_NOTES + 1} more constants"]
-        residual = any(r.node == node and r.is_residual for r in self._pair.plan.placement.residuals)
-        gone = self._pair.counterpart(node) is None
-        return NodePicture("node", _cut(proto.op_type), _cut(proto.name), tuple(notes), residual, gone)
+        slots = [slot for slot, tensor in enumerate(self._index.inputs[node]) if self._index.is_constant(tensor)]
+        return NodePicture(
+            "node",
+            _cut(proto.op_type),
+            _cut(proto.name),
+            tuple(self._constant(node, slot) for slot in slots),
+            node in self._residuals,
+            self._pair.counterpart(node) is None,
+        )
 
-    def _note(self, node: int, slot: int) -> str:
-        """A constant: its name, shape, and how it is quantized."""
+    def _constant(self, node: int, slot: int) -> ConstantPicture:
         tensor = self._index.inputs[node][slot]
-        shape = self._index.tensor_types[tensor].shape
-        dims = "" if shape is None else f" [{', '.join('?' if d is None else str(d) for d in shape)}]"
+        kind = self._index.tensor_types[tensor]
+        shape = "" if kind.shape is None else f"[{', '.join('?' if d is None else str(d) for d in kind.shape)}]"
         found = self._quantization.get((node, slot))
-        return _cut(self._index.tensor_names[tensor]) + dims + (f" {_format(True, found.axis)}" if found else "")
+        how = _format(found is not None, found.axis if found else None) if kind.is_float else ""
+        return ConstantPicture(_cut(self._index.tensor_names[tensor]), _cut(shape), how)
 
     def _reads(self, node: int, box: int) -> Iterable[EdgePicture]:
         """Lines into a node: one for each variable input, and one for each tensor that only its bodies read."""

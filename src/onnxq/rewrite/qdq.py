@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from onnxq.graph import Edge, GraphIndex
-from onnxq.protos import NameSource
-
-FREE_INITIALIZERS = 4
-"""First IR version whose initializers need not be inputs."""
+from onnxq.protos import NameSource, raise_ir_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +67,7 @@ def write_pairs(model: ModelProto, index: GraphIndex, pairs: Sequence[Pair], sca
             index.nodes[edge.node].input[edge.input] = result
         before.setdefault(min(edge.node for edge in pair.readers), []).extend(nodes)
     _insert(model.graph, index, before)
-    _raise_ir_version(model)
-
-
-def _raise_ir_version(model: ModelProto) -> None:
-    """Raise the IR version to what the opset asks for.
-
-    Before IR version 4 every initializer had to be listed among the inputs too, which meant nothing. From 4 on it means
-    that a caller may override it, and runtimes fold and fuse no such weight. So what was there for form's sake goes.
-    """
-    if model.ir_version < FREE_INITIALIZERS:
-        stored = {tensor.name for tensor in model.graph.initializer}
-        inputs = [value for value in model.graph.input if value.name not in stored]
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
-    model.ir_version = max(model.ir_version, helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
+    raise_ir_version(model)
 
 
 def _pair_nodes(

@@ -122,8 +122,7 @@ def _dequantized(node: NodeProto, stored: Mapping[str, NDArray[Any]]) -> NDArray
     axis, block = attribute(node, "axis", 1), attribute(node, "block_size", 0)
     if block:
         scale, zero = (np.repeat(p, block, axis).take(range(values.shape[axis]), axis) for p in (scale, zero))
-    elif scale.ndim:
-        shape = [1] * values.ndim
-        shape[axis] = -1
+    else:
+        shape = [-1 if scale.size > 1 and position == axis % values.ndim else 1 for position in range(values.ndim)]
         scale, zero = scale.reshape(shape), zero.reshape(shape)
     return ((values.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)).astype(scale.dtype)

@@ -1,15 +1,10 @@
-"""Quantizers under test: one small interface, and an adapter for each tool that speaks it.
-
-Importing this module loads no quantizer; an adapter does so when it first quantizes.
-"""
+"""What a quantizer under test is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-import onnxq
-from onnxq.errors import UsageError
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -20,8 +15,8 @@ Policy = Literal["tensorrt", "onnxruntime"]
 """Whose fusion rules a quantizer places Q/DQ for: "tensorrt" quantizes the skip of a residual Add and never its trunk,
 "onnxruntime" quantizes both."""
 
-DEFAULT = "onnxq"
-"""The spec that is used where none is given."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+"""All policies."""
 
 
 class Quantizer(Protocol):
@@ -57,36 +52,18 @@ class Quantizer(Protocol):
         """
 
 
-class OnnxqQuantizer:
-    """onnxq itself."""
+@dataclass(frozen=True)
+class Settings:
+    """How quantizers are run, whichever they are.
 
-    name = "onnxq"
-    policy: Policy = "tensorrt"
-
-    @property
-    def version(self) -> str:
-        """Version of the installed onnxq."""
-        return str(onnxq.__version__)
-
-    def quantize(
-        self, model: ModelProto, calibration_data: CalibrationData | None, options: Mapping[str, Any]
-    ) -> ModelProto:
-        """Quantize a model by `onnxq.quantize`; see there for the options and errors."""
-        return onnxq.quantize(model, calibration_data=calibration_data, **options).model
-
-
-def resolve(spec: str) -> Quantizer:
-    """Find the quantizer that a spec names.
-
-    Args:
-        spec: As given to `--onnxq-quantizer`: "onnxq".
-
-    Returns:
-        Its adapter.
-
-    Raises:
-        UsageError: There is no such quantizer; the message lists those that there are.
+    Attributes:
+        peer_pythons: Name of a quantizer -> the Python interpreter that has it installed, where that isn't this one.
+        time_limit: Seconds that one model may take in a process of its own.
     """
-    if spec == OnnxqQuantizer.name:
-        return OnnxqQuantizer()
-    raise UsageError(f'quantizer "{spec}": there is none of this name; available: {OnnxqQuantizer.name}')
+
+    peer_pythons: Mapping[str, str] = field(default_factory=dict)
+    time_limit: float = 300.0
+
+
+DEFAULT_SETTINGS = Settings()
+"""Everything in the running environment."""

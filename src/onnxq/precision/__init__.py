@@ -1,0 +1,17 @@
+"""Half precision for what isn't quantized: which nodes, and the Casts where precisions meet."""
+
+from onnxq.precision.assign import Assignment, Kept, assign, computed_constants
+from onnxq.precision.lower import write_precision
+from onnxq.precision.operators import Operators
+from onnxq.precision.suited import float_activations, unsuited_nodes
+
+__all__ = [
+    "Assignment",
+    "Kept",
+    "Operators",
+    "assign",
+    "computed_constants",
+    "float_activations",
+    "unsuited_nodes",
+    "write_precision",
+]

@@ -1,0 +1,272 @@
+"""Writes a precision assignment into a model: Casts where precisions meet, constants in the precision of their readers.
+
+    x (float32 input) -> Cast -> Conv (half) -> y_low -> Cast -> y (float32 output)
+
+A tensor has one precision where it is made. Whoever wants the other one reads a Cast of it; all such readers share one.
+What can be made in either precision (a stored constant, a ConstantOfShape, a Cast of integers) is made in the one that
+its readers want, in both if they differ. Bodies of If, Loop and Scan have float32 boundaries, so that both sides of
+each boundary agree (rule F6); inside, the same rules hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex
+from onnxq.precision.assign import Assignment
+from onnxq.precision.operators import FLOAT, SOURCES
+from onnxq.precision.values import constant_value, to_low
+from onnxq.protos import NameSource, is_default_domain
+
+
+def write_precision(
+    model: ModelProto, index: GraphIndex, assignment: Assignment, low: int, *, keep_io_types: bool
+) -> None:
+    """Lower a model in place. The index is void afterwards.
+
+    Args:
+        model: The model that `index` was built from.
+        index: Its index.
+        assignment: The precision of each node.
+        low: The half-precision type.
+        keep_io_types: Whether the model's float32 inputs and outputs stay float32. Otherwise they become half.
+    """
+    writer = _Writer(model, index, assignment, low, keep_io_types=keep_io_types)
+    for tensor, found in enumerate(index.tensor_types):
+        if found.kind == "tensor" and found.elem_type == FLOAT:
+            writer.settle(tensor)
+    writer.retype_captured()
+    for scope in reversed(range(len(index.scopes))):  # inner graphs first: rebuilding an outer one copies them
+        writer.rebuild(scope)
+
+
+@dataclass
+class _Additions:
+    """What goes into one graph: nodes at its beginning, and nodes behind others."""
+
+    first: list[NodeProto] = field(default_factory=list)
+    after: dict[int, list[NodeProto]] = field(default_factory=dict)
+
+
+class _Writer:
+    """Settles one tensor after the other, collecting new nodes, then puts them in."""
+
+    def __init__(
+        self, model: ModelProto, index: GraphIndex, assignment: Assignment, low: int, *, keep_io_types: bool
+    ) -> None:
+        self._index = index
+        self._assignment = assignment
+        self._low = low
+        self._keep_io_types = keep_io_types
+        self._names = NameSource(model)
+        self._suffix = TensorProto.DataType.Name(low).lower()
+        self._made: dict[int, int] = {}
+        self._dropped: set[int] = set()
+        self._additions = [_Additions() for _ in index.scopes]
+        self._inputs = {id(s.graph): {v.name: v for v in s.graph.input} for s in index.scopes}
+        self._outputs = {id(s.graph): {v.name: v for v in s.graph.output} for s in index.scopes}
+        self._declared = {id(s.graph): {v.name: v for v in s.graph.value_info} for s in index.scopes}
+
+    def settle(self, tensor: int) -> None:
+        """Decide in which precision a float32 tensor is made, and serve its readers."""
+        index = self._index
+        low, wide = self._readers(tensor)
+        producer, is_output = index.producers[tensor], index.is_output[tensor]
+        is_main = index.tensor_scope[tensor] == MAIN_GRAPH
+        public_low = is_main and not self._keep_io_types
+        graph = self._graph(tensor)
+        declared = self._inputs[id(graph)].get(index.tensor_names[tensor])
+        if declared is not None and public_low:
+            self._retype(declared)
+            self._convert_initializer(tensor)
+            self._made_low(tensor, low, wide, public_low=True)
+        elif declared is not None or (tensor in index.initializers and is_output):
+            self._made_float(tensor, low, public_low=False)
+        elif tensor in index.initializers:
+            self._settle_initializer(graph, tensor, low, wide)
+        elif low and not is_output and self._settle_source(tensor, low, wide):
+            return
+        elif self._is_low(producer, tensor):
+            self._made_low(tensor, low, wide, public_low=public_low)
+        else:
+            self._made_float(tensor, low, public_low=public_low)
+
+    def rebuild(self, scope: int) -> None:
+        """Put the collected nodes of one graph into it."""
+        index, additions = self._index, self._additions[scope]
+        graph = index.scopes[scope].graph
+        own = [n for n, s in enumerate(index.node_scope) if s == scope]
+        for node in own:
+            self._drop_if_void(node)
+        kept = (n for n in own if n not in self._dropped)
+        nodes = [*additions.first, *(x for n in kept for x in (index.nodes[n], *additions.after.get(n, ())))]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def retype_captured(self) -> None:
+        """Bodies may declare the types of outer tensors that they read."""
+        lowered = {self._index.tensor_names[t] for t, made in self._made.items() if made == self._low}
+        for scope in self._index.scopes[1:]:
+            for value in scope.graph.value_info:
+                if value.name in lowered and value.type.tensor_type.elem_type == FLOAT:
+                    self._retype(value)
+
+    def _readers(self, tensor: int) -> tuple[list[Edge], list[Edge]]:
+        low: list[Edge] = []
+        wide: list[Edge] = []
+        for edge in self._index.consumers[tensor]:
+            if _reads_any(self._index.nodes[edge.node]):
+                continue
+            slots = self._assignment.slots.get(edge.node)
+            (low if slots is not None and edge.input in slots.inputs else wide).append(edge)
+        return low, wide
+
+    def _is_low(self, producer: int, tensor: int) -> bool:
+        slots = self._assignment.slots.get(producer) if producer != ABSENT else None
+        return slots is not None and self._index.outputs[producer].index(tensor) in slots.outputs
+
+    def _made_low(self, tensor: int, low: list[Edge], wide: list[Edge], *, public_low: bool) -> None:
+        """The tensor is made in half precision. A float32 output gets its name by a Cast from a new tensor."""
+        name = self._index.tensor_names[tensor]
+        graph, is_output = self._graph(tensor), self._index.is_output[tensor]
+        self._made[tensor] = self._low
+        if is_output and not public_low:
+            made = self._names.fresh(f"{name}_{self._suffix}")
+            self._made[tensor] = FLOAT  # under its own name
+            self._rename_output(tensor, made)
+            self._redirect(low, made)
+            self._cast(tensor, made, name, FLOAT)
+            return
+        if is_output:
+            self._retype(self._outputs[id(graph)][name])
+        self._retype(self._declared[id(graph)].get(name))
+        if wide:
+            self._redirect(wide, self._cast(tensor, name, self._names.fresh(f"{name}_float"), FLOAT))
+
+    def _made_float(self, tensor: int, low: list[Edge], *, public_low: bool) -> None:
+        """The tensor is made in float32. A half-precision output gets its name by a Cast from a new tensor."""
+        name = self._index.tensor_names[tensor]
+        if self._index.is_output[tensor] and public_low:
+            graph = self._graph(tensor)
+            made = self._names.fresh(f"{name}_float")
+            self._retype(self._outputs[id(graph)][name])
+            self._retype(self._declared[id(graph)].get(name))
+            self._rename_output(tensor, made)
+            self._redirect([e for e in self._index.consumers[tensor] if e not in low], made)
+            self._cast(tensor, made, name, self._low)
+        elif low:
+            source = self._half_origin(tensor)
+            if source is None:
+                source = self._cast(tensor, name, self._names.fresh(f"{name}_{self._suffix}"), self._low)
+            self._redirect(low, source)
+
+    def _half_origin(self, tensor: int) -> str | None:
+        """What a Cast to float32 reads, if that is in half precision already: widening and narrowing cancel out."""
+        producer = self._index.producers[tensor]
+        if producer == ABSENT or self._index.nodes[producer].op_type != "Cast":
+            return None
+        source = self._index.inputs[producer][0]
+        if self._index.tensor_types[source].elem_type != self._low:
+            return None
+        return self._index.tensor_names[source]
+
+    def _settle_initializer(self, graph: GraphProto, tensor: int, low: list[Edge], wide: list[Edge]) -> None:
+        stored = self._index.initializers[tensor]
+        if low and not wide:
+            self._convert_initializer(tensor)
+            self._retype(self._declared[id(graph)].get(stored.name))
+        elif low:
+            name = self._names.fresh(f"{stored.name}_{self._suffix}")
+            graph.initializer.append(numpy_helper.from_array(to_low(numpy_helper.to_array(stored), self._low), name))
+            self._redirect(low, name)
+
+    def _convert_initializer(self, tensor: int) -> None:
+        stored = self._index.initializers.get(tensor)
+        if stored is not None:
+            doc = stored.doc_string
+            stored.CopyFrom(numpy_helper.from_array(to_low(numpy_helper.to_array(stored), self._low), stored.name))
+            stored.doc_string = doc
+
+    def _settle_source(self, tensor: int, low: list[Edge], wide: list[Edge]) -> bool:
+        """A node that can yield either precision. Returns whether the tensor was settled here."""
+        producer = self._index.producers[tensor]
+        changed = self._in_low(producer)
+        if changed is None:
+            return False
+        if not wide:
+            self._index.nodes[producer].CopyFrom(changed)
+            self._made[tensor] = self._low
+            self._retype(self._declared[id(self._graph(tensor))].get(changed.output[0]))
+            return True
+        changed.name = self._names.fresh(f"{changed.name}_{self._suffix}")
+        changed.output[0] = self._names.fresh(f"{changed.output[0]}_{self._suffix}")
+        self._redirect(low, changed.output[0])
+        self._nodes_behind(tensor).append(changed)
+        return True
+
+    def _in_low(self, producer: int) -> NodeProto | None:
+        """The node as it yields half precision: a Constant, a ConstantOfShape, a Cast of no float; else None."""
+        node = self._index.nodes[producer]
+        if not is_default_domain(node):
+            return None
+        changed = NodeProto()
+        changed.CopyFrom(node)
+        if node.op_type in SOURCES:
+            value = constant_value(node)
+            if value is None:
+                return None
+            lowered = numpy_helper.from_array(to_low(value, self._low))
+            del changed.attribute[:]
+            changed.attribute.append(helper.make_attribute("value", lowered))
+            return changed
+        if node.op_type == "Cast" and not self._index.tensor_types[self._index.inputs[producer][0]].is_float:
+            for attribute in changed.attribute:
+                if attribute.name == "to":
+                    attribute.i = self._low
+            return changed
+        return None
+
+    def _drop_if_void(self, node: int) -> None:
+        """A Cast to half precision of what is made in half precision already is left out."""
+        proto, index = self._index.nodes[node], self._index
+        if proto.op_type != "Cast" or not is_default_domain(proto):
+            return
+        source, result = index.inputs[node][0], index.outputs[node][0]
+        narrows = index.tensor_types[source].elem_type == FLOAT and index.tensor_types[result].elem_type == self._low
+        if narrows and self._made.get(source) == self._low and not index.is_output[result]:
+            self._redirect(index.consumers[result], proto.input[0])
+            self._dropped.add(node)
+
+    def _cast(self, tensor: int, source: str, result: str, to: int) -> str:
+        """Put a Cast right behind where the tensor is made."""
+        name = self._names.fresh(f"{result}_cast")
+        self._nodes_behind(tensor).append(helper.make_node("Cast", [source], [result], name=name, to=to))
+        return result
+
+    def _nodes_behind(self, tensor: int) -> list[NodeProto]:
+        additions = self._additions[self._index.tensor_scope[tensor]]
+        producer = self._index.producers[tensor]
+        return additions.first if producer == ABSENT else additions.after.setdefault(producer, [])
+
+    def _redirect(self, edges: Iterable[Edge], name: str) -> None:
+        for edge in edges:
+            self._index.nodes[edge.node].input[edge.input] = name
+
+    def _rename_output(self, tensor: int, name: str) -> None:
+        producer = self._index.producers[tensor]
+        self._index.nodes[producer].output[self._index.outputs[producer].index(tensor)] = name
+
+    def _retype(self, value: ValueInfoProto | None) -> None:
+        if value is not None:
+            value.type.tensor_type.elem_type = self._low
+
+    def _graph(self, tensor: int) -> GraphProto:
+        return self._index.scopes[self._index.tensor_scope[tensor]].graph
+
+
+def _reads_any(node: NodeProto) -> bool:
+    """Whether the node takes either precision and yields no float of it: it reads what there is."""
+    return is_default_domain(node) and node.op_type in ("Cast", "Shape", "Size")
