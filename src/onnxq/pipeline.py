@@ -27,21 +27,19 @@ from onnxq.calibration import (
     make_feeds,
     weight_scales,
 )
+from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
 from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement import Placement, SelectionOptions, is_linear, keep_float, place
 from onnxq.protos import describe, opset_version, walk_graphs
 from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
-from onnxq.shapes import Change, Prepared, prepare
+from onnxq.shapes import Change, Prepared, infer_types, prepare
 
 PER_CHANNEL_OPSET = 13
 """First opset whose QuantizeLinear and DequantizeLinear take an axis."""
 
-HALF_SCALE_OPSET = 19
-"""First opset whose scales may be float16."""
-
-_LATER = {"calibration_method": ("entropy",), "high_precision_dtype": ("fp16", "bf16")}
+_LATER = {"calibration_method": ("entropy",)}
 """Values of ModelOpt's interface that are understood but not done yet."""
 
 Progress = Callable[[str], None]
@@ -73,6 +71,7 @@ class QuantizationResult:
         ranges: Calibrated range of each quantized activation. Tensors that share a scale have their own ranges here.
         changes: What preparation changed in the model beside Q/DQ, and why.
         warnings: What the user should know.
+        kept_float: Nodes that stay float32 when the rest becomes half precision, and why.
     """
 
     model: onnx.ModelProto
@@ -80,6 +79,7 @@ class QuantizationResult:
     ranges: Ranges
     changes: tuple[Change, ...]
     warnings: tuple[str, ...]
+    kept_float: tuple[KeptFloat, ...] = ()
 
 
 def quantize(
@@ -90,6 +90,9 @@ def quantize(
     calibration_method: str = "max",
     calibration_shapes: Mapping[str, Sequence[int]] | None = None,
     high_precision_dtype: str = "fp32",
+    keep_io_types: bool = True,
+    op_types_to_exclude_fp16: Sequence[str] | None = None,
+    nodes_to_exclude_fp16: Sequence[str] | None = None,
     op_types_to_quantize: Sequence[str] | None = None,
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_quantize: Sequence[str] | None = None,
@@ -109,7 +112,10 @@ def quantize(
             CalibrationDataReader, or any iterable of feeds. None makes up one random sample, with a warning.
         calibration_method: "max": the greatest absolute value seen.
         calibration_shapes: Input name -> shape of the made-up sample. Unknown dims are 1 otherwise.
-        high_precision_dtype: "fp32": what isn't quantized stays as it is.
+        high_precision_dtype: Type of what isn't quantized: "fp16", "bf16", or "fp32", which leaves it as it is.
+        keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
+        op_types_to_exclude_fp16: Op types that stay float32 when the rest becomes half.
+        nodes_to_exclude_fp16: Regular expressions; nodes whose whole name matches one stay float32, likewise.
         op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul and residual Adds. An
             op type without a rule of its own gets Q/DQ on all its float data inputs.
         op_types_to_exclude: Never these op types.
@@ -134,7 +140,7 @@ def quantize(
     _check_choices(
         quantize_mode=(quantize_mode, ("int8",)),
         calibration_method=(calibration_method, ("max",)),
-        high_precision_dtype=(high_precision_dtype, ("fp32",)),
+        high_precision_dtype=(high_precision_dtype, ("fp32", *HALF_TYPES)),
         on_quantized=(on_quantized, ("error", "keep")),
     )
     if seed < 0:
@@ -144,7 +150,12 @@ def quantize(
     tell = progress or (lambda _: None)
     options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
     tell("preparing and placing")
-    plan = make_plan(model, options, on_quantized=on_quantized)
+    plan = make_plan(
+        model,
+        options,
+        on_quantized=on_quantized,
+        min_opset=max(PER_CHANNEL_OPSET, least_opset(high_precision_dtype, quantized=True)),
+    )
     warnings = _warnings(plan)
     feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
     activations = plan.placement.activations
@@ -157,15 +168,29 @@ def quantize(
         empty = frozenset(ranges.never_finite)
         plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
     tell("writing Q/DQ")
-    quantized = _write(plan, ranges)
+    quantized, kept = _write(plan, ranges), tuple[KeptFloat, ...]()
+    if high_precision_dtype in HALF_TYPES:
+        tell(f"lowering to {high_precision_dtype}")
+        lowered = lower(
+            replace(plan.prepared, model=quantized, types=infer_types(quantized)[0]),
+            high_precision_dtype,
+            keep_io_types=keep_io_types,
+            op_types_to_exclude=op_types_to_exclude_fp16,
+            nodes_to_exclude=nodes_to_exclude_fp16,
+        )
+        quantized, kept = lowered.model, lowered.kept
     warnings += _verify(quantized)
     if output_path is not None:
         save_model(quantized, output_path)
-    return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings))
+    return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings), kept)
 
 
 def make_plan(
-    model: PathLike | onnx.ModelProto, options: SelectionOptions | None = None, *, on_quantized: str = "error"
+    model: PathLike | onnx.ModelProto,
+    options: SelectionOptions | None = None,
+    *,
+    on_quantized: str = "error",
+    min_opset: int = PER_CHANNEL_OPSET,
 ) -> Plan:
     """Prepare a model and decide what to quantize in it, without calibrating or writing anything.
 
@@ -173,6 +198,7 @@ def make_plan(
         model: An ONNX file or a model in memory; neither is changed.
         options: What to quantize; None for everything that the rules take.
         on_quantized: "error" refuses a model that holds Q/DQ, "keep" plans nothing more for it.
+        min_opset: The opset that later steps need.
 
     Returns:
         The prepared model, its index and the placement.
@@ -183,15 +209,17 @@ def make_plan(
         InvalidModelError: The model is no usable float model.
     """
     if isinstance(model, onnx.ModelProto):
-        return _plan(model, options, on_quantized, copy=True)
+        return _plan(model, options, on_quantized, min_opset, copy=True)
     try:
-        return _plan(load_model(model), options, on_quantized, copy=False)
+        return _plan(load_model(model), options, on_quantized, min_opset, copy=False)
     except InvalidModelError as error:
         file = os.fspath(model)
         raise InvalidModelError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
 
 
-def _plan(model: onnx.ModelProto, options: SelectionOptions | None, on_quantized: str, *, copy: bool) -> Plan:
+def _plan(
+    model: onnx.ModelProto, options: SelectionOptions | None, on_quantized: str, min_opset: int, *, copy: bool
+) -> Plan:
     existing = find_quantization(model)
     if existing is not None:
         if on_quantized == "error":
@@ -200,7 +228,7 @@ def _plan(model: onnx.ModelProto, options: SelectionOptions | None, on_quantized
                 'give the float model, or say on_quantized="keep"'
             )
         options = SelectionOptions(op_types_to_quantize=())
-    plan = _place(prepare(model, min_opset=PER_CHANNEL_OPSET, copy=copy), options)
+    plan = _place(prepare(model, min_opset=min_opset, copy=copy), options)
     if opset_version(plan.prepared.model) < HALF_SCALE_OPSET and _quantizes_half(plan):
         raised = prepare(plan.prepared.model, min_opset=HALF_SCALE_OPSET, copy=False)
         plan = _place(replace(raised, changes=(*plan.prepared.changes, *raised.changes)), options)

@@ -29,9 +29,7 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
 
-Commands: TypeAlias = (
-    "argparse._SubParsersAction[Parser]"  # argparse has no public name for what add_subparsers returns
-)
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # there is no public name for this
 
 
 def add_command(

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import onnxq.errors
 from onnxq.corpus.format import Expect
+from onnxq.corpus.limits import bounded_memory
 from onnxq.errors import OnnxqError, PeerError
 from onnxq.invariants import INVARIANTS
+from onnxq.printable import printable
 from onnxq.protos import opset_version
 from onnxq.tensor_types import ValueType, value_type
 from onnxq.testing import (
@@ -66,12 +68,13 @@ def run_check(name: str, run: CaseRun) -> list[str]:
     if run.quantized is None and name not in ("raises", "quantizes"):
         return [f"quantization failed: {run.failure}"]
     try:
-        return CHECKS[name](run)
+        with bounded_memory():
+            return [printable(problem) for problem in CHECKS[name](run)]
     except (
         AssertionError,
         OnnxqError,
     ) as error:  # what the check needs isn't there, such as a node that the case names
-        return [str(error)]
+        return [printable(str(error))]
 
 
 def _raises(run: CaseRun) -> list[str]:

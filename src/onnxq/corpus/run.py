@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
@@ -13,11 +14,12 @@ from onnx import ModelProto
 from onnxq.calibration import make_feeds
 from onnxq.corpus.case import Case
 from onnxq.corpus.format import Expect
+from onnxq.corpus.limits import bounded_memory
 from onnxq.errors import CorpusError, OnnxqError
 from onnxq.invariants import ModelPair
 from onnxq.numerics import output_sqnr, run_model
 from onnxq.placement import SelectionOptions
-from onnxq.quantizers import Quantizer
+from onnxq.quantizers import OnnxqQuantizer, Quantizer
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
     given = ModelProto()
     given.CopyFrom(float_model)
     try:
-        quantized = quantizer.quantize(given, case.calibration_data, case.options)
+        # A bound on memory would pass on to the processes that other quantizers start, and those need more.
+        with bounded_memory() if isinstance(quantizer, OnnxqQuantizer) else nullcontext():
+            quantized = quantizer.quantize(given, case.calibration_data, case.options)
     except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
         return CaseRun(case, expect, quantizer.policy, float_model, error=error)
     return CaseRun(case, expect, quantizer.policy, float_model, quantized)

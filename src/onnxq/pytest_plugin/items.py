@@ -68,18 +68,13 @@ class CaseFile(pytest.File):
             tags=tuple(case.definition.tags),
             unused=tuple(map(str, unused_goldens(case, [q.name for q in quantizers.values()]))),
         )
+        position = 0
         for spec, quantizer in quantizers.items():
-            of_quantizer = replace(record, quantizer=quantizer.name, version=quantizer.version, policy=quantizer.policy)
+            record = replace(record, quantizer=quantizer.name, version=quantizer.version, policy=quantizer.policy)
             for check in checks[spec]:
-                yield _make_item(
-                    CheckItem,
-                    self,
-                    f"{check}[{quantizer.name}]",
-                    case=case,
-                    spec=spec,
-                    quantizer=quantizer,
-                    record=replace(of_quantizer, check=check),
-                )
+                of_item = replace(record, check=check, position=position)
+                yield _make_check(self, case, spec, quantizer, of_item)
+                position += 1
 
     def run_of(self, case: Case, quantizer: Quantizer) -> CaseRun:
         """The run of the case by a quantizer; the first call makes it."""
@@ -123,7 +118,7 @@ class CheckItem(pytest.Item):
         ]
         self._known = case.known_failure(quantizer.name, quantizer.version, record.check)
         if self._known is not None:
-            self.add_marker(pytest.mark.xfail(reason=self._known.reason, strict=True, raises=CheckFailure))
+            self.add_marker(pytest.mark.xfail(reason=one_line(self._known.reason), strict=True, raises=CheckFailure))
 
     def runtest(self) -> None:
         """Quantize, unless another item did already, and check."""
@@ -134,7 +129,7 @@ class CheckItem(pytest.Item):
         if run.error is not None and self._check not in ("raises", "quantizes"):
             known = self._case.known_failure(self._quantizer.name, self._quantizer.version, "quantizes")
             if known is not None:
-                pytest.skip(f"nothing to check, {self._quantizer.name} is known to fail: {known.reason}")
+                pytest.skip(f"nothing to check, {self._quantizer.name} is known to fail: {one_line(known.reason)}")
         problems = self._problems(run)
         if problems:
             raise CheckFailure("\n".join(problems))
@@ -233,7 +228,9 @@ class BrokenCaseItem(pytest.Item):
 
 
 def finish_report(item: CheckItem | BrokenCaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Attach the item's record to its report, with how it ended."""
+    """Attach the item's record to the report that says how it ended, and to those of errors around it."""
+    if report.when != "call" and report.passed:
+        return
     if report.skipped:
         outcome: Any = "known" if hasattr(report, "wasxfail") else "skipped"
     elif report.passed:
@@ -242,6 +239,11 @@ def finish_report(item: CheckItem | BrokenCaseItem, call: pytest.CallInfo[None],
         finding = call.excinfo is not None and isinstance(call.excinfo.value, CheckFailure | UnexpectedPass)
         outcome = "failed" if finding else "error"
     replace(item.record, outcome=outcome).attach(report)
+
+
+def _make_check(parent: CaseFile, case: Case, spec: str, quantizer: Quantizer, record: ItemRecord) -> pytest.Item:
+    name = f"{record.check}[{quantizer.name}]"
+    return _make_item(CheckItem, parent, name, case=case, spec=spec, quantizer=quantizer, record=record)
 
 
 def _make_item(kind: type[pytest.Item], parent: CaseFile, name: str, **kwargs: Any) -> pytest.Item:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import pytest
 
 if TYPE_CHECKING:
+    from onnxq.corpus.golden import Update
     from onnxq.quantizers import Quantizer
 
-Update = Literal["none", "new", "changed", "all"]
-
-UPDATES: tuple[Update, ...] = get_args(Update)
+UPDATES: tuple[Update, ...] = ("none", "new", "changed", "all")
 Unused = Literal["ignore", "warn", "fail", "delete"]
 UNUSED: tuple[Unused, ...] = get_args(Unused)
 

@@ -22,6 +22,7 @@ class ItemRecord:
         quantizer: Name of the quantizer; "" if the case can't be read.
         version: Version of the quantizer.
         policy: Policy of the quantizer.
+        position: Position of the item among those of the case.
         items: Number of items that the case has, those of all quantizers together.
         title: Of the case.
         source: Of the case.
@@ -40,6 +41,7 @@ class ItemRecord:
     quantizer: str = ""
     version: str = ""
     policy: str = ""
+    position: int = 0
     items: int = 1
     title: str = ""
     source: str = ""

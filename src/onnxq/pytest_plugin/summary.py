@@ -44,15 +44,14 @@ class Summary:
         self._page_problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep how an item ended. Its last word counts, unless it is that a teardown went well."""
+        """Keep how an item ended; the last word counts, such as an error when it was torn down."""
         record = record_of(report)
         if record is None:
             return
         if record.details:
             self._details.setdefault((record.case_file, record.quantizer), record.details)
-        if report.when == "call" or not report.passed:
-            self._ended[report.nodeid] = record
-            self._reports[report.nodeid] = report
+        self._ended[report.nodeid] = record
+        self._reports[report.nodeid] = report
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -120,11 +119,11 @@ class Summary:
             yield f"to run what failed again: {same_command(self._config, '--lf')}"
 
     def _files(self, state: str, *, written: bool, outcome: str = "") -> list[str]:
-        return [
+        return sorted(
             record.golden_file
             for record in self._ended.values()
             if (record.golden, record.written) == (state, written) and outcome in ("", record.outcome)
-        ]
+        )
 
     def _find_unused(self) -> list[str]:
         """Unused goldens of the cases of which every check ran; of others nobody knows."""
@@ -132,13 +131,13 @@ class Summary:
         for nodeid, record in self._ended.items():
             if self._reports[nodeid].when == "call":
                 by_case.setdefault(record.case_file, []).append(nodeid)
-        return [
+        return sorted(
             file
             for nodeids in by_case.values()
             for record in [self._ended[nodeids[0]]]
             if len(nodeids) == record.items
             for file in record.unused
-        ]
+        )
 
     def _delete_unused(self) -> None:
         from onnxq.corpus.golden import delete_goldens
@@ -160,7 +159,8 @@ class Summary:
         from onnxq.report import CaseOutcome, CheckOutcome
 
         outcomes: dict[tuple[str, str], CaseOutcome] = {}
-        for nodeid, record in sorted(self._ended.items(), key=lambda entry: (entry[1].case, entry[1].case_file)):
+        for nodeid in sorted(self._ended, key=self._place):
+            record = self._ended[nodeid]
             key, report = (record.case_file, record.quantizer), self._reports[nodeid]
             if key not in outcomes:
                 details = self._details.get(key)
@@ -169,6 +169,11 @@ class Summary:
             check = CheckOutcome(record.check, record.outcome, message, report.duration)
             outcomes[key] = replace(outcomes[key], checks=(*outcomes[key].checks, check))
         return list(outcomes.values())
+
+    def _place(self, nodeid: str) -> tuple[str, str, int]:
+        """Where an item stands in the order of the run without workers."""
+        record = self._ended[nodeid]
+        return record.case, record.case_file, record.position
 
     def _shown(self, path: str) -> str:
         return os.path.relpath(path, self._config.invocation_params.dir)

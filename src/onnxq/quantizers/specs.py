@@ -111,5 +111,5 @@ def _unknown(spec: str, name: str, registered: Mapping[str, EntryPoint]) -> str:
         return f'quantizer "{spec}": there is no policy "{policy}"{hint} (there are: {", ".join(POLICIES)})'
     names = [DEFAULT, *PEERS, *sorted(registered)]
     near = get_close_matches(name, names, n=2, cutoff=0.5)
-    hint = "; did you mean " + " or ".join(f'"{n}"' for n in near) + "?" if near else "."
-    return f'quantizer "{spec}": there is none of this name{hint} Available: {", ".join((*names, *_FORMS))}'
+    hint = "; did you mean " + " or ".join(f'"{n}"' for n in near) + "?" if near else ""
+    return f'quantizer "{spec}": there is none of this name; available: {", ".join((*names, *_FORMS))}{hint}'

@@ -10,6 +10,7 @@ from onnxq.report.data import ConstantPicture, EdgePicture, GraphPicture, NodePi
 from onnxq.report.layout import Box, lay_out
 
 _CHARACTER, _LINE_HEIGHT, _PADDING = 6.7, 15.0, 9.0
+_BOLD = 1.2
 _LEAST_WIDTH = 64.0
 _MOST_CHARACTERS = 30
 _MOST_CONSTANTS = 4
@@ -123,8 +124,13 @@ def _is_int8(constant: ConstantPicture) -> bool:
 
 
 def _size(lines: list[tuple[str, str]]) -> tuple[float, float]:
-    widest = max(sum(2 if east_asian_width(c) in "WF" else 1 for c in text) for _, text in lines)
-    return max(_LEAST_WIDTH, widest * _CHARACTER + 2 * _PADDING), len(lines) * _LINE_HEIGHT + _PADDING
+    widest = max(_text_width(text) * (_BOLD if kind == "op" else 1) for kind, text in lines)
+    return max(_LEAST_WIDTH, round(widest + 2 * _PADDING)), len(lines) * _LINE_HEIGHT + _PADDING
+
+
+def _text_width(text: str) -> float:
+    """A guess on the safe side: what font there is isn't known."""
+    return _CHARACTER * sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _place(lines: list[tuple[str, str]], box: Box) -> tuple[TextLine, ...]:
@@ -153,7 +159,7 @@ def _line(edge: EdgePicture, points: tuple[tuple[float, float], ...], policy: st
     how = "int8" if edge.quantized else "float" if edge.is_float else "no float"
     axis = "" if edge.axis is None else f" per axis {edge.axis}"
     label = f"{edge.role} {how}" if edge.role else ""
-    (x0, y0), (x1, y1) = points[-2:]
+    (x0, _), (x1, y1) = points[-2:]
     side = -1 if x0 < x1 else 1
     middle = (x0 + x1) / 2 + side * 7
     return DrawnLine(
@@ -162,7 +168,7 @@ def _line(edge: EdgePicture, points: tuple[tuple[float, float], ...], policy: st
         f"{edge.tensor}: {how}{axis}{f', {edge.role} of a residual Add' if edge.role else ''}",
         label,
         round(middle, 1),
-        round((y0 + y1) / 2 + 3, 1),
+        round(y1 - 6, 1),  # below the curve, which comes from this side above it
         "end" if side < 0 else "start",
     )
 

@@ -66,7 +66,7 @@ def raise_opset(model: ModelProto, minimum: int) -> ModelProto:
     for entry in converted.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = minimum
-    _check(converted, version)
+    _check(converted, model)
     return converted
 
 
@@ -138,16 +138,30 @@ def _replace(field: MutableSequence[M], values: Iterable[M]) -> None:
     field.extend(values)
 
 
-def _check(converted: ModelProto, version: int) -> None:
-    """The converter doesn't look at its work: names may clash in bodies, functions may stay behind."""
+def _check(converted: ModelProto, original: ModelProto) -> None:
+    """The converter doesn't look at its work: names may clash in bodies, functions may stay behind.
+
+    What the checker objects to in the original already, such as an output without a shape, isn't the converter's fault.
+    """
     try:
         check_model(converted)
-        if converted.ByteSize() < PROTO_LIMIT:
-            onnx.checker.check_model(converted)
-    except (InvalidModelError, onnx.checker.ValidationError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        steps = f"opset {version} can't be converted to {opset_version(converted)}"
-        raise UnsupportedError(f"{steps}: the result is invalid: {reason}; {WAY_OUT}") from None
+        reason = _objection(converted)
+    except InvalidModelError as error:
+        reason = str(error)
+    if reason and not _objection(original):
+        steps = f"opset {opset_version(original)} can't be converted to {opset_version(converted)}"
+        raise UnsupportedError(f"{steps}: the result is invalid: {reason.partition(chr(10))[0]}; {WAY_OUT}")
+
+
+def _objection(model: ModelProto) -> str:
+    """What the ONNX checker objects to; empty for a model that is valid, or too large to be asked about."""
+    if model.ByteSize() >= PROTO_LIMIT:
+        return ""
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        return str(error).strip() or "it is invalid"
+    return ""
 
 
 def _culprit(light: ModelProto, minimum: int) -> str:

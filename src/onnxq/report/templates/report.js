@@ -27,6 +27,10 @@
     }
   }
 
+  function centre(event) {
+    for (const box of event.target.querySelectorAll("figure .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
+  }
+
   const setOpen = (open) => cases.forEach((element) => {
     if (!open || !element.hidden) element.open = open;
   });
@@ -34,6 +38,7 @@
   boxes.forEach((box) => box.addEventListener("change", filter));
   document.getElementById("open").addEventListener("click", () => setOpen(true));
   document.getElementById("close").addEventListener("click", () => setOpen(false));
+  document.addEventListener("toggle", centre, true);
   addEventListener("hashchange", openTarget);
   document.getElementById("tools").hidden = false;
   filter();
