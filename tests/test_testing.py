@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 from onnx.parser import parse_model
 
 import onnxq
 from onnxq.errors import UsageError
+from onnxq.invariants import ModelPair
 from onnxq.testing import (
     assert_close_to_float,
     assert_exactly_one_quantized_add_input,
@@ -18,6 +19,7 @@ from onnxq.testing import (
     assert_shapes_preserved,
     assert_symbolic_dims_preserved,
     assert_valid,
+    placement_problems,
 )
 from onnxq_builders import build
 
@@ -199,3 +201,33 @@ class TestNoViolations:
     def test_unknown_invariant(self, pair: tuple[ModelProto, ModelProto]) -> None:
         with pytest.raises(UsageError, match='"valied" is no invariant'):
             assert_no_violations(*pair, only=["valied"])
+
+
+class TestBiasOfOnnxruntime:
+    """An int32 bias belongs to the kernel's arithmetic; only under onnxruntime's policy is it no quantized input."""
+
+    def pair(self, policy: str, bias_type: type[np.generic] = np.int32) -> ModelPair:
+        head = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 1, 2, 2] x) => (float[1, 1, 2, 2] y)'
+        weights = "<float[1, 1, 1, 1] w = {1}, float[1] b = {1}>"
+        float_model = parse_model(f"{head} {weights} {{ y = Conv(x, w, b) }}")
+        quantized = parse_model(
+            f"{head} <float s = {{0.1}}, int8 zero = {{0}}> {{"
+            "xq = QuantizeLinear(x, s, zero) xd = DequantizeLinear(xq, s, zero) wd = DequantizeLinear(wq, s, zero)"
+            "bd = DequantizeLinear(b_quantized, s) y = Conv(xd, wd, bd) }"
+        )
+        stored = {"wq": np.ones((1, 1, 1, 1), np.int8), "b_quantized": np.ones(1, bias_type)}
+        quantized.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in stored.items())
+        return ModelPair(float_model, quantized, policy)
+
+    def test_it_doesnt_count_under_its_policy(self) -> None:
+        assert placement_problems(self.pair("onnxruntime"), {"y": ["x", "w"]}) == []
+        (problem,) = placement_problems(self.pair("onnxruntime"), {"y": ["x", "w", "b"]})
+        assert problem.endswith('found:    "x" and "w"')
+
+    def test_it_counts_under_another(self) -> None:
+        (problem,) = placement_problems(self.pair("tensorrt"), {"y": ["x", "w"]})
+        assert problem.endswith('found:    "x" and "w" and "b"')
+
+    def test_a_bias_of_int8_always_counts(self) -> None:
+        (problem,) = placement_problems(self.pair("onnxruntime", np.int8), {"y": ["x", "w"]})
+        assert problem.endswith('found:    "x" and "w" and "b"')

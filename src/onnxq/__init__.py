@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onnxq.convert import convert_to_f16, convert_to_mixed_precision
     from onnxq.errors import (
         CalibrationError,
         CorpusError,
@@ -42,6 +43,8 @@ _HOME = {
     "VerificationError": "onnxq.errors",
     "Violation": "onnxq.invariants",
     "check": "onnxq.invariants",
+    "convert_to_f16": "onnxq.convert",
+    "convert_to_mixed_precision": "onnxq.convert",
     "quantize": "onnxq.pipeline",
 }
 
@@ -63,6 +66,8 @@ __all__ = [
     "VerificationError",
     "Violation",
     "check",
+    "convert_to_f16",
+    "convert_to_mixed_precision",
     "quantize",
 ]
 

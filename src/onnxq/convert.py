@@ -13,7 +13,7 @@ from onnx import TensorProto
 from onnxq.calibration import CalibrationData, collect_max, evaluate_constants, make_feeds
 from onnxq.errors import UsageError, VerificationError
 from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
-from onnxq.model_io import PathLike, load_model, save_model, why_invalid
+from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement.selection import matching_nodes, nodes_of_types
 from onnxq.precision import (
     Assignment,
@@ -108,7 +108,7 @@ def lower(
     return Lowered(model, kept)
 
 
-def convert_to_f16(
+def convert(
     model: PathLike | onnx.ModelProto,
     *,
     keep_io_types: bool = True,
@@ -116,8 +116,8 @@ def convert_to_f16(
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_exclude: Sequence[str] | None = None,
     output_path: PathLike | None = None,
-) -> onnx.ModelProto:
-    """Convert a model to half precision, without quantizing it.
+) -> Lowered:
+    """Convert a model to half precision, without quantizing it, and tell what stayed float32.
 
     Args:
         model: An ONNX file or a model in memory; neither is changed.
@@ -128,21 +128,34 @@ def convert_to_f16(
         output_path: Where to save the result; None doesn't save.
 
     Returns:
-        The converted model.
+        The converted model, and what stayed float32.
 
     Raises:
         UsageError: An argument has an unknown value, or a pattern matches nothing.
         InvalidModelError: The model is no usable model.
     """
-    prepared = _prepare(model, low_precision_type)
     lowered = lower(
-        prepared,
+        _prepare(model, low_precision_type, output_path),
         low_precision_type,
         keep_io_types=keep_io_types,
         op_types_to_exclude=op_types_to_exclude,
         nodes_to_exclude=nodes_to_exclude,
     )
     return _finish(lowered, model, output_path)
+
+
+def convert_to_f16(model: PathLike | onnx.ModelProto, *, keep_io_types: bool = True, **options: Any) -> onnx.ModelProto:
+    """Like `convert`, for who wants the model only.
+
+    Args:
+        model: An ONNX file or a model in memory; neither is changed.
+        keep_io_types: Whether float32 inputs and outputs stay float32.
+        **options: As in `convert`.
+
+    Returns:
+        The converted model.
+    """
+    return convert(model, keep_io_types=keep_io_types, **options).model
 
 
 def convert_to_mixed_precision(
@@ -182,7 +195,7 @@ def convert_to_mixed_precision(
         InvalidModelError: The model is no usable model.
         CalibrationError: The model doesn't run on the samples.
     """
-    prepared = _prepare(model, low_precision_type)
+    prepared = _prepare(model, low_precision_type, output_path)
     feeds = make_feeds(prepared.model, calibration_data, shapes=calibration_shapes)
     index = build_index(prepared.model, prepared.types)
     ranges = collect_max(prepared.model, [index.tensor_names[t] for t in float_activations(index)], feeds)
@@ -197,12 +210,14 @@ def convert_to_mixed_precision(
         nodes_to_exclude=nodes_to_exclude,
         also_excluded=unsuited,
     )
-    return _finish(lowered, model, output_path)
+    return _finish(lowered, model, output_path).model
 
 
-def _prepare(model: PathLike | onnx.ModelProto, half: str) -> Prepared:
+def _prepare(model: PathLike | onnx.ModelProto, half: str, output_path: PathLike | None) -> Prepared:
     if half not in HALF_TYPES:
         raise UsageError(f"low_precision_type={half!r} is unknown, it can be: {', '.join(map(repr, HALF_TYPES))}")
+    if output_path is not None:
+        check_writable(output_path, inputs=[] if isinstance(model, onnx.ModelProto) else model_files(model))
     owned = not isinstance(model, onnx.ModelProto)
     loaded = model if isinstance(model, onnx.ModelProto) else load_model(model)
     quantized = any(
@@ -213,13 +228,13 @@ def _prepare(model: PathLike | onnx.ModelProto, half: str) -> Prepared:
     return prepare(loaded, min_opset=least_opset(half, quantized=quantized), copy=not owned)
 
 
-def _finish(lowered: Lowered, source: PathLike | onnx.ModelProto, output_path: PathLike | None) -> onnx.ModelProto:
+def _finish(lowered: Lowered, source: PathLike | onnx.ModelProto, output_path: PathLike | None) -> Lowered:
     problem = why_invalid(lowered.model)
     if problem and not why_invalid(source if isinstance(source, onnx.ModelProto) else load_model(source)):
         raise VerificationError(f"the converted model is invalid, please report this: {problem}")
     if output_path is not None:
         save_model(lowered.model, output_path)
-    return lowered.model
+    return lowered
 
 
 def _computed(model: onnx.ModelProto, index: GraphIndex) -> dict[int, NDArray[Any]]:

@@ -20,7 +20,42 @@ file = "model.onnx"
 raises = "{raises}"
 """
 
+NETWORK = """
+schema = 1
+title = "{title}"
+source = "made up"
+tags = {tags}
+[model]
+builder = "weak.stale_rank0_output"
+args = {{ symbolic = true, size = 8 }}
+"""
+
 MakeRefusal = Callable[..., Path]
+MakeNetwork = Callable[..., Path]
+
+GOLDEN = "expected/placement.txt"
+
+ALL_FLOAT = '[quantize]\nop_types_to_exclude = ["Conv", "Gemm", "MatMul"]\n'
+"""What, added to a case of `network`, changes its placement."""
+
+
+@pytest.fixture(autouse=True)
+def outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner runs may write golden files, unless a test says otherwise."""
+    monkeypatch.delenv("CI", raising=False)
+
+
+@pytest.fixture
+def network(pytester: pytest.Pytester) -> MakeNetwork:
+    """Writes a case with a small network that is quantized in a moment."""
+
+    def make(name: str, *, extra: str = "", title: str = "A small network", tags: tuple[str, ...] = ()) -> Path:
+        folder = pytester.path / name
+        folder.mkdir(parents=True)
+        (folder / "case.toml").write_text(NETWORK.format(title=title, tags=list(tags)) + extra)
+        return folder
+
+    return make
 
 
 @pytest.fixture

@@ -152,6 +152,8 @@ def _spec(name: str, declared: ValueType, chosen: Sequence[int] | None) -> Input
     spec = InputSpec(name, dtype, shape)
     if chosen is None:
         return spec
+    if any(n < 1 for n in chosen):
+        raise UsageError(f'calibration shapes: input "{name}" has dims below 1: {list(chosen)}')
     if shape is not None and len(shape) != len(chosen):
         raise UsageError(f'calibration shapes: input "{name}" takes {spec}, of {len(shape)} dims, not {len(chosen)}')
     if any(isinstance(d, int) and d != n for d, n in zip(shape or (), chosen, strict=False)):

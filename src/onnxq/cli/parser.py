@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from onnxq import __version__
 from onnxq.cli import commands
 from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection, whole_number
+from onnxq.cli.convert_command import add_convert, add_precision_options
 from onnxq.cli.corpus_parser import add_corpus
 
 
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"onnxq {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_quantize(subparsers)
+    add_convert(subparsers)
     _add_inspect(subparsers)
     _add_explain(subparsers)
     _add_check(subparsers)
@@ -64,7 +66,10 @@ def _add_quantize(subparsers: Commands) -> None:
     )
     parser.add_argument("--quantize-mode", default="int8", metavar="MODE", help="int8 (default)")
     parser.add_argument(
-        "--high-precision-dtype", default="fp32", metavar="TYPE", help="of what isn't quantized: fp32 (default)"
+        "--high-precision-dtype",
+        default="fp32",
+        metavar="TYPE",
+        help="of what isn't quantized: fp32 (default), fp16, bf16",
     )
     parser.add_argument(
         "--on-quantized",
@@ -87,6 +92,7 @@ def _add_quantize(subparsers: Commands) -> None:
     )
     group.add_argument("--seed", type=whole_number, default=0, help="of the random sample (default: 0)")
     add_selection(parser)
+    add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
 
 
 def _add_inspect(subparsers: Commands) -> None:

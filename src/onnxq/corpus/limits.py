@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from google.protobuf.message import DecodeError, Message
+from onnx import ModelProto, TensorProto, ValueInfoProto
 from onnx.external_data_helper import uses_external_data
 
 from onnxq.errors import CorpusError, InvalidModelError
@@ -88,9 +88,11 @@ def check_model_file(where: str, file: Path) -> None:
         model.ParseFromString(file.read_bytes())
     except (DecodeError, RuntimeError):
         return  # not a model: loading it says so
-    size = file.stat().st_size + sum(
-        _external_size(f"{where}: external data", file.parent, t) for t in _external(model)
-    )
+    known = [tensor for tensor in walk_tensors(model) if uses_external_data(tensor)]
+    if len(known) != sum(1 for _ in _external_anywhere(model)):
+        raise CorpusError(f"{where}: external data of what is neither an initializer nor an attribute of a node")
+    size = file.stat().st_size
+    size += sum(_external_size(f"{where}: external data", file.parent, tensor) for tensor in known)
     if size > SIZE_LIMIT:
         raise CorpusError(f"{where}: {size} bytes with its external data; allowed: {SIZE_LIMIT >> 20} MiB")
     check_model(where, model)
@@ -106,9 +108,7 @@ def check_model(where: str, model: ModelProto) -> None:
     Raises:
         CorpusError: Naming the limit and what is beyond it.
     """
-    _check_depth(where, model.graph)
-    functions = sum(len(function.node) for function in model.functions)
-    nodes = functions + sum(len(graph.node) for graph in walk_graphs(model.graph))
+    nodes = _count_nodes(where, model)
     if nodes > NODE_LIMIT:
         raise CorpusError(f"{where}: {nodes:,} nodes; allowed: {NODE_LIMIT:,}")
     stored = 0
@@ -188,10 +188,6 @@ def _address_space(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _external(model: ModelProto) -> Iterator[TensorProto]:
-    return (tensor for tensor in walk_tensors(model) if uses_external_data(tensor))
-
-
 def _external_size(where: str, folder: Path, tensor: TensorProto) -> int:
     """Bytes that loading one tensor reads: many tensors may name the same file."""
     size, length = 0, None
@@ -203,12 +199,26 @@ def _external_size(where: str, folder: Path, tensor: TensorProto) -> int:
     return size if length is None else min(size, length)
 
 
-def _check_depth(where: str, graph: GraphProto) -> None:
-    level, depth = [graph], 0
-    while level := [body for g in level for node in g.node for _, body in bodies(node)]:
-        depth += 1
+def _count_nodes(where: str, model: ModelProto) -> int:
+    level = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    count, depth = len(level), 0
+    while level := [inner for node in level for _, body in bodies(node) for inner in body.node]:
+        count, depth = count + len(level), depth + 1
         if depth > DEPTH_LIMIT:
             raise CorpusError(f"{where}: bodies nested {depth} deep; allowed: {DEPTH_LIMIT}")
+    return count
+
+
+def _external_anywhere(message: Message) -> Iterator[TensorProto]:
+    """Every tensor that names another file, wherever the model holds it."""
+    if isinstance(message, TensorProto):
+        if uses_external_data(message) or message.external_data:
+            yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in [value] if isinstance(value, Message) else value:
+                yield from _external_anywhere(inner)
 
 
 def _check_rank(where: str, name: str, rank: int) -> None:

@@ -74,7 +74,8 @@ def new_case_folder(corpus: Path, name: str) -> Iterator[Path]:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(v, Mapping) for v in value))
+    is_array = isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+    return is_array or isinstance(value, Mapping)
 
 
 def _table(path: str, value: Any) -> Iterator[str]:

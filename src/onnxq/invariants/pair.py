@@ -149,7 +149,7 @@ def quantized_inputs(pair: ModelPair) -> dict[str, list[str]]:
 
 
 def dequantized(stored: NDArray[Any], found: Quantization) -> NDArray[Any] | None:
-    """What readers see of a stored weight, in float64, rounding half to even as the operators' definition asks.
+    """What readers see of a stored weight, in float32, rounding half to even as the operators' definition asks.
 
     Args:
         stored: The floats before a pair, or the integers before a lone DequantizeLinear.
@@ -164,21 +164,26 @@ def dequantized(stored: NDArray[Any], found: Quantization) -> NDArray[Any] | Non
     scale, zero = (along(p, stored, found.axis) for p in (found.scale, zero_point))
     if scale is None or zero is None:
         return None
-    steps = stored.astype(np.float64)
+    steps = stored.astype(np.float32)
     if found.quantize is not None:
         limits = np.iinfo(zero_point.dtype)
-        steps = np.clip(np.rint(steps / scale) + zero, limits.min, limits.max)
-    return np.asarray((steps - zero) * scale)
+        steps /= scale
+        np.rint(steps, out=steps)
+        steps += zero
+        np.clip(steps, limits.min, limits.max, out=steps)
+    steps -= zero
+    steps *= scale
+    return steps
 
 
 def along(parameter: NDArray[Any], values: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
-    """A scale or zero point in float64, shaped to be broadcast over the values; None if it doesn't fit them."""
+    """A scale or zero point in float32, shaped to be broadcast over the values; None if it doesn't fit them."""
     shape = [1] * values.ndim
     if parameter.size != 1:
         if axis is None or not -values.ndim <= axis < values.ndim or parameter.shape != (values.shape[axis],):
             return None
         shape[axis] = -1
-    return parameter.astype(np.float64).reshape(shape)
+    return parameter.astype(np.float32).reshape(shape)
 
 
 _QDQ = ("QuantizeLinear", "DequantizeLinear")

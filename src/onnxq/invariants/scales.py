@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxq.calibration import evaluate_constants
 from onnxq.errors import OnnxqError
@@ -72,21 +74,35 @@ def weights_reconstructed(pair: ModelPair) -> list[Violation]:
         return [Violation("weights-reconstructed", "weights", "known without running the model", str(error))]
     found = []
     for (tensor, name), (node, quantization) in weights.items():
-        original, restored = originals[index.tensor_names[tensor]], dequantized(stored[name], quantization)
-        step = None if quantization.scale is None else along(quantization.scale, original, quantization.axis)
+        original = originals[index.tensor_names[tensor]]
         where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
         if original.shape != stored[name].shape:
             expected, got = (f"shape {list(shape)}" for shape in (original.shape, stored[name].shape))
             found.append(Violation("weights-reconstructed", where, expected, got))
-        elif restored is not None and step is not None and original.size:
-            wide = original.astype(np.float64)
-            errors = np.abs(restored - wide) / (0.5 * step * 1.001 + 1e-12 * np.abs(wide).max())
-            if not errors.max() <= 1:
-                expected = "within half a step of its float value"
-                found.append(
-                    Violation("weights-reconstructed", where, expected, f"off by {errors.max() / 2:.3g} steps")
-                )
+            continue
+        worst = _error_in_steps(original, stored[name], quantization)
+        if worst is not None and not worst <= 0.5 + _rounding_in_steps(quantization):
+            expected = "within half a step of its float value"
+            found.append(Violation("weights-reconstructed", where, expected, f"off by {worst:.3g} steps"))
     return found
+
+
+def _error_in_steps(original: NDArray[Any], stored: NDArray[Any], quantization: Quantization) -> float | None:
+    """Greatest distance between a weight and what readers see of it; None if its scale isn't stored or doesn't fit."""
+    restored = dequantized(stored, quantization)
+    step = None if quantization.scale is None else along(quantization.scale, original, quantization.axis)
+    if restored is None or step is None or not original.size:
+        return None
+    restored -= original.astype(restored.dtype)
+    restored /= step
+    return float(np.abs(restored, out=restored).max())
+
+
+def _rounding_in_steps(quantization: Quantization) -> float:
+    """What the arithmetic's own precision adds: weight, scale and result are each rounded, at up to 127 steps."""
+    dtype = np.float32 if quantization.scale is None else quantization.scale.dtype
+    epsilon = {"float16": 2**-11, "bfloat16": 2**-8}.get(np.dtype(dtype).name, 2**-19)
+    return 3 * 127 * epsilon
 
 
 def no_repeated_pairs(pair: ModelPair) -> list[Violation]:

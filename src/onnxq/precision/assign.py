@@ -46,6 +46,8 @@ class Assignment:
     kept: Mapping[int, Kept]
 
 
+_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
 _CARRIES_WIDE = frozenset(
     {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Max", "Min", "Pad", "Reshape"}
     | {"ScatterND", "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where", "Neg", "Abs"}
@@ -107,14 +109,15 @@ def _why_kept(
 ) -> Kept | None:
     if node in excluded:
         return Kept.EXCLUDED
-    if _is_constant(index, node):
+    if _is_folded(index, node):
         return Kept.CONSTANT
     if allowed == NONE:
         return Kept.OPERATOR
     read = [index.inputs[node][slot] for slot in sorted(allowed.inputs)]
-    if index.nodes[node].op_type in ("QuantizeLinear", "DequantizeLinear"):
+    if index.nodes[node].op_type in _QDQ:
         scale = values.of(index.inputs[node][1])
-        return Kept.SCALE if scale is None or spoils_scale(scale, low) else None
+        if scale is None or spoils_scale(scale, low):
+            return Kept.SCALE
     for reason, spoils in _SPOILS.items():
         if any(taint.get(t) == reason or _is_spoiled(values.of(t), spoils, low) for t in read):
             return reason
@@ -162,11 +165,14 @@ def computed_constants(index: GraphIndex) -> list[int]:
         and index.tensor_types[tensor].elem_type == FLOAT
         and index.producers[tensor] != ABSENT
         and index.nodes[index.producers[tensor]].op_type not in SOURCES
-        and any(not _is_constant(index, edge.node) for edge in index.consumers[tensor])
+        and any(not _is_folded(index, edge.node) for edge in index.consumers[tensor])
     ]
 
 
-def _is_constant(index: GraphIndex, node: int) -> bool:
+def _is_folded(index: GraphIndex, node: int) -> bool:
+    """Whether a runtime folds the node away, being computed from constants. The Q/DQ of a weight are kept and fused."""
+    if index.nodes[node].op_type in _QDQ:
+        return False
     return any(t != ABSENT and index.tensor_kinds[t] == Kind.CONSTANT for t in index.outputs[node])
 
 

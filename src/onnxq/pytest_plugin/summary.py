@@ -73,7 +73,7 @@ class Summary:
         """Print the section."""
         if not self._ended:
             return
-        terminalreporter.section("onnxq", sep="=")
+        terminalreporter.write_sep("=", "onnxq")
         for line in self._lines():
             terminalreporter.write_line(one_line(line))
 

@@ -21,6 +21,7 @@ from threading import Thread
 from typing import IO
 
 from onnxq.errors import PeerError
+from onnxq.printable import printable
 
 LINE_LIMIT = 40
 """Lines of a program's output that are kept, the last ones."""
@@ -100,7 +101,7 @@ def readable(raw: bytes) -> str:
     text = _ANSI_SEQUENCE.sub("", raw.decode("utf-8", errors="replace"))
     lines = [line.expandtabs().rstrip() for line in text.splitlines()]
     kept = [line for line in lines if line][-LINE_LIMIT:]
-    return "\n".join("".join(c if c.isprintable() else "�" for c in line[:LINE_LENGTH_LIMIT]) for line in kept)
+    return printable("\n".join(line[:LINE_LENGTH_LIMIT] for line in kept))
 
 
 class _Tail(Thread):

@@ -159,7 +159,7 @@ def _line(edge: EdgePicture, points: tuple[tuple[float, float], ...], policy: st
     how = "int8" if edge.quantized else "float" if edge.is_float else "no float"
     axis = "" if edge.axis is None else f" per axis {edge.axis}"
     label = f"{edge.role} {how}" if edge.role else ""
-    (x0, _), (x1, y1) = points[-2:]
+    (x0, _), (x1, y1) = points[-3:-1]  # the last bend
     side = -1 if x0 < x1 else 1
     middle = (x0 + x1) / 2 + side * 7
     return DrawnLine(
@@ -178,7 +178,8 @@ def _path(points: tuple[tuple[float, float], ...]) -> str:
     parts = [f"M{points[0][0]:g} {points[0][1]:g}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         middle = (y0 + y1) / 2
-        parts.append(f"V{y1:g}" if x0 == x1 else f"C{x0:g} {middle:g} {x1:g} {middle:g} {x1:g} {y1:g}")
+        if (x0, y0) != (x1, y1):
+            parts.append(f"V{y1:g}" if x0 == x1 else f"C{x0:g} {middle:g} {x1:g} {middle:g} {x1:g} {y1:g}")
     return "".join(parts)
 
 

@@ -57,7 +57,7 @@ class Layout:
         height: Likewise.
         boxes: The boxes, in the order in which they were given.
         lines: For each edge, in the order given, the points (x, y) that it passes, from its source down to its target.
-            Between two points of equal x it goes straight down past a layer.
+            In turn it goes straight down past a layer, and bends between that layer and the next.
     """
 
     width: float
@@ -233,27 +233,32 @@ class _Grid:
         for slot, (width, height) in enumerate(self._sizes):
             row = self._layer[slot]
             boxes.append(Box(round(x[slot] - width / 2, 1), tops[row] + (heights[row] - height) / 2, width, height))
-        lines = []
-        for source, *passed, target in self._routes:
-            points = [(x[source], boxes[source].y + boxes[source].height)]
-            for slot in passed:
-                top = tops[self._layer[slot]]
-                points += [(x[slot], top), (x[slot], top + heights[self._layer[slot]])]
-            lines.append((*points, (x[target], boxes[target].y)))
-        ends = self._entries(lines)
-        lines = [
-            (*line[:-1], (round(line[-1][0] + end, 1), line[-1][1])) for line, end in zip(lines, ends, strict=True)
-        ]
-        return Layout(round(right - left, 1), max(tops[-1] - _LAYER_GAP, 0.0), tuple(boxes), tuple(lines))
+        return Layout(
+            round(right - left, 1), max(tops[-1] - _LAYER_GAP, 0.0), tuple(boxes), self._lines(x, tops, boxes)
+        )
 
-    def _entries(self, lines: Sequence[tuple[tuple[float, float], ...]]) -> list[float]:
+    def _lines(
+        self, x: list[float], tops: list[float], boxes: list[Box]
+    ) -> tuple[tuple[tuple[float, float], ...], ...]:
+        """Each line: past every layer it goes straight down, that of its source and its target included."""
+        bottoms = [top - _LAYER_GAP for top in tops[1:]]
+        lines = []
+        for (source, *passed, target), entry in zip(self._routes, self._entries(x), strict=True):
+            layers = [self._layer[source], *(self._layer[slot] for slot in passed), self._layer[target]]
+            middles = [x[source], *(x[slot] for slot in passed), round(x[target] + entry, 1)]
+            points = [p for m, n in zip(middles, layers, strict=True) for p in ((m, tops[n]), (m, bottoms[n]))]
+            start, end = boxes[source].y + boxes[source].height, boxes[target].y
+            lines.append(((middles[0], start), *points[1:-1], (middles[-1], end)))
+        return tuple(lines)
+
+    def _entries(self, x: list[float]) -> list[float]:
         """How far from the middle each line enters its box: side by side, as they come, so that none hides another."""
         entering: list[list[int]] = [[] for _ in self._sizes]
         for number, route in enumerate(self._routes):
             entering[route[-1]].append(number)
-        offsets = [0.0] * len(lines)
+        offsets = [0.0] * len(self._routes)
         for box, numbers in enumerate(entering):
-            numbers.sort(key=lambda number: lines[number][-2][0])
+            numbers.sort(key=lambda number: x[self._routes[number][-2]])
             step = min(_ENTRY_GAP, self._sizes[box][0] / (len(numbers) + 1))
             for place, number in enumerate(numbers):
                 offsets[number] = (place - (len(numbers) - 1) / 2) * step

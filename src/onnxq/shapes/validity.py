@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from heapq import heapify, heappop, heappush
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxq.errors import InvalidModelError
-from onnxq.protos import bodies, describe
+from onnxq.protos import bodies, describe, walk_tensors
 from onnxq.shapes.changes import Change
 from onnxq.shapes.graphs import STANDARD_DOMAINS, body_place, defined_names, free_names, walk
 from onnxq.shapes.schemas import Operators
@@ -24,16 +24,23 @@ def check_model(model: ModelProto) -> None:
 
     Raises:
         InvalidModelError: Not an ONNX graph, no nodes, no opset, an unknown operator of a standard domain or data type,
-            a tensor that nobody makes, that two make, or whose name hides one of an outer graph.
+            a stored tensor without values, a tensor that nobody makes, that two make, or whose name hides one of an
+            outer graph.
     """
     if not model.ir_version or not model.HasField("graph"):
         raise InvalidModelError("not an ONNX model: it has no graph or no IR version")
     if not model.opset_import:
         raise InvalidModelError("the model imports no operator set, so its operators have no meaning; add opset_import")
+    for opset in model.opset_import:
+        if not 0 < opset.version < 2**31:
+            raise InvalidModelError(
+                f'the model imports version {opset.version} of "{opset.domain}", which can\'t exist'
+            )
     if not model.graph.node:
         raise InvalidModelError(f'graph "{model.graph.name}" has no nodes, there is nothing to do')
     _check_operators(model)
     _check_data_types(model)
+    _check_stored_values(model)
     _check_names(model.graph, {}, "")
 
 
@@ -115,6 +122,16 @@ def _check_data_types(model: ModelProto) -> None:
         for name, data_type in (*given, *stored):
             if data_type not in known:
                 raise InvalidModelError(f'tensor "{name}"{place} has the unknown data type {data_type or 0}')
+
+
+def _check_stored_values(model: ModelProto) -> None:
+    """Refuse tensors that hold more or fewer values than their shape has: a damaged file, or external data left out."""
+    for tensor in walk_tensors(model):
+        try:
+            numpy_helper.to_array(tensor)
+        except Exception as error:  # the library raises several unrelated types
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InvalidModelError(f'the values of tensor "{tensor.name}" can\'t be read: {reason}') from None
 
 
 def _unknown_operator(node: NodeProto, operators: Operators) -> str:
