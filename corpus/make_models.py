@@ -168,6 +168,12 @@ def _zero_channel(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+def _tiny_channel(values: NDArray[Any]) -> NDArray[Any]:
+    values = values.copy()
+    values[1] *= 1e-5
+    return values
+
+
 def _empty_initializer(name: str, shape: list[int]) -> Edit:
     def edit(model: ModelProto) -> None:
         model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, shape, []))
@@ -183,6 +189,8 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "placement/constant_left_matmul": _edit_array("a", _spread(0, 1e-3, 10.0)),
         "placement/convtranspose_channels": _edit_array("w", _spread(1, 1e-2, 10.0)),
         "placement/resize_scales": _empty_initializer("roi", [0]),
+        "precision/resize_one_empty_tensor": _empty_initializer("empty", [0]),
+        "precision/weight_scale_underflows": _edit_array("w", _tiny_channel),
         "structure/constant_nodes": _constant_nodes,
         "structure/ir3_initializers_as_inputs": _initializers_as_inputs,
     }
@@ -201,9 +209,27 @@ def _with_nan() -> dict[str, NDArray[Any]]:
     return {"image": images}
 
 
+def _tiny_value() -> dict[str, NDArray[Any]]:
+    images = _ramp(1, 16, 8, 8)
+    images[0, 0, 0, 0] = 1e-12
+    return {"x": images}
+
+
+def _masked_row(dtype: type) -> dict[str, NDArray[Any]]:
+    """A causal mask whose third row masks everything."""
+    mask = np.tril(np.ones((1, 16, 16), dtype))
+    mask[0, 2] = 0
+    return {"x": _ramp(1, 16, 16), "mask": mask}
+
+
 CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingProxyType(
     {
         "calibration/symbolic_batch": lambda: {"image": _ramp(4, 16, 4, 4)},
+        "precision/activation_scale_underflows": lambda: {"x": _ramp(1, 16, 8, 8) * np.float32(1e-5)},
+        "precision/empty_input_of_concat": lambda: {"x": _ramp(16, 16), "nothing": np.zeros((16, 0), np.float32)},
+        "precision/masked_by_lowest": lambda: _masked_row(np.bool_),
+        "precision/masked_by_product": lambda: _masked_row(np.int64),
+        "precision/narrowing_pair": _tiny_value,
         "refusals/batch_too_small": lambda: {"image": _ramp(4, 16, 4, 4)},
         "refusals/nan_sample": _with_nan,
         "weak/reshape_by_input": lambda: {"x": _ramp(1, 16, 8, 8), "shape": np.array([2, 16, 32], np.int64)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,15 @@ import onnx
 from onnx import ModelProto, helper, numpy_helper
 from onnx.parser import parse_model
 
-from onnxq.pipeline import make_plan
+from onnxq.pipeline import QuantizationResult, make_plan, quantize
 from onnxq.placement import Placement, SelectionOptions
 
 IMAGE = "float[1,16,8,8]"
+
+
+def quantize_int8(model: ModelProto | Path, **options: Any) -> QuantizationResult:
+    """Quantize, and leave the rest of the model in float32: what a test of Q/DQ alone wants to see."""
+    return quantize(model, high_precision_dtype="fp32", **options)
 
 
 def text_model(

@@ -89,7 +89,7 @@ def quantize(
     calibration_data: CalibrationData | None = None,
     calibration_method: str = "max",
     calibration_shapes: Mapping[str, Sequence[int]] | None = None,
-    high_precision_dtype: str = "fp32",
+    high_precision_dtype: str = "fp16",
     keep_io_types: bool = True,
     op_types_to_exclude_fp16: Sequence[str] | None = None,
     nodes_to_exclude_fp16: Sequence[str] | None = None,

@@ -11,9 +11,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.invariants import INVARIANTS, ModelPair, check, quantized_inputs
-from onnxq.pipeline import quantize
 from onnxq_builders.registry import BUILDERS, build
-from text_models import text_model
+from text_models import quantize_int8, text_model
 
 
 def float_model() -> ModelProto:
@@ -29,7 +28,7 @@ def float_model() -> ModelProto:
 
 
 def quantized(model: ModelProto) -> ModelProto:
-    return quantize(model, calibration_data=[{"x": sample(), "one": np.array([1])}]).model
+    return quantize_int8(model, calibration_data=[{"x": sample(), "one": np.array([1])}]).model
 
 
 def sample() -> np.ndarray:
@@ -309,14 +308,14 @@ def test_faults_of_the_interface_are_found_by_few_invariants() -> None:
 @pytest.mark.parametrize("name", [n for n in BUILDERS if n.startswith(("residual.", "weak."))])
 def test_own_results_keep_every_invariant(name: str) -> None:
     model = build(name)
-    assert not check(model, quantize(model).model)
+    assert not check(model, quantize_int8(model).model)
 
 
 def test_half_precision_results_keep_every_invariant() -> None:
     model = text_model(
         "s = Relu(x) a = Conv(s, w1) y = Add(a, s)", "float16[1,16,8,8] x", "float16[1,16,8,8] y", dtype=np.float16
     )
-    assert not check(model, quantize(model).model)
+    assert not check(model, quantize_int8(model).model)
 
 
 def test_a_float_model_against_itself_lacks_only_the_skips() -> None:

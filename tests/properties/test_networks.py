@@ -7,10 +7,10 @@ from random import Random
 import pytest
 import relations
 
-from onnxq.pipeline import make_plan, quantize
+from onnxq.pipeline import make_plan
 from onnxq.rewrite import strip_pairs
 from onnxq_builders.registry import BUILDERS, build
-from text_models import text_model
+from text_models import quantize_int8, text_model
 
 NETWORKS = [name for name in BUILDERS if not name.startswith(("residual.", "weak."))]
 TOGETHER = ("swap_operands", "add_dead_nodes", "insert_identities", "constants_as_nodes", "reorder_nodes", "rename_all")
@@ -48,8 +48,8 @@ def test_every_residual_add_of_a_network_reads_exactly_one_quantized_input(name:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_quantizing_a_network_again_after_stripping_gives_the_same(name: str) -> None:
-    first = quantize(build(name))
-    again = quantize(strip_pairs(first.model))
+    first = quantize_int8(build(name))
+    again = quantize_int8(strip_pairs(first.model))
     assert again.placement.to_text(explain=True) == first.placement.to_text(explain=True)
     assert [n.SerializeToString() for n in again.model.graph.node] == [
         n.SerializeToString() for n in first.model.graph.node

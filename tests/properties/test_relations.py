@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxq.invariants import check
-from onnxq.pipeline import make_plan, quantize
+from onnxq.pipeline import make_plan
 from onnxq.rewrite import strip_pairs
 from onnxq.strategies import LabelledModel, residual_models
+from text_models import quantize_int8
 
 rngs = st.integers(0, 2**16).map(Random)
 
@@ -76,7 +77,7 @@ def test_two_models_in_one_graph_get_what_each_gets_alone(
 @settings(max_examples=20, deadline=None)
 @given(residual_models(max_blocks=5, node_names=("unique",)), st.integers(0, 2**16))
 def test_excluding_every_node_changes_no_output_bit(labelled: LabelledModel, seed: int) -> None:
-    result = quantize(labelled.model, nodes_to_exclude=[".*"])
+    result = quantize_int8(labelled.model, nodes_to_exclude=[".*"])
     assert not result.placement.quantized
     feeds = _feeds(labelled.model, seed)
     for a, b in zip(_run(labelled.model, feeds), _run(result.model, feeds), strict=True):
@@ -88,9 +89,9 @@ def test_excluding_every_node_changes_no_output_bit(labelled: LabelledModel, see
 def test_stripping_gives_the_float_model_back_and_quantizing_it_again_the_same(
     labelled: LabelledModel, seed: int
 ) -> None:
-    result = quantize(labelled.model)
+    result = quantize_int8(labelled.model)
     stripped = strip_pairs(result.model)
-    again = quantize(stripped)
+    again = quantize_int8(stripped)
     assert again.placement.to_text(explain=True) == result.placement.to_text(explain=True)
     feeds = _feeds(labelled.model, seed)
     floats = make_plan(labelled.model).prepared.model
@@ -102,7 +103,7 @@ def test_stripping_gives_the_float_model_back_and_quantizing_it_again_the_same(
 @given(residual_models(max_blocks=6, node_names=("unique",)), st.integers(0, 2**16))
 def test_own_result_keeps_every_invariant_and_runs(labelled: LabelledModel, seed: int) -> None:
     feeds = _feeds(labelled.model, seed)
-    result = quantize(labelled.model, calibration_data=[feeds])
+    result = quantize_int8(labelled.model, calibration_data=[feeds])
     assert not check(labelled.model, result.model)
     for a, b in zip(_run(labelled.model, feeds), _run(result.model, feeds), strict=True):
         assert a.shape == b.shape

@@ -10,10 +10,10 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from onnxq.pipeline import make_plan, quantize
+from onnxq.pipeline import make_plan
 from onnxq.rewrite import strip_pairs
 from onnxq_builders.registry import BUILDERS, build
-from text_models import text_model
+from text_models import quantize_int8, text_model
 
 FAMILIES = ("residual.", "weak.")
 NAMES = [name for name in BUILDERS if name.startswith(FAMILIES)]
@@ -40,7 +40,7 @@ def feeds(model: ModelProto) -> dict[str, np.ndarray]:
 def test_stripping_gives_the_prepared_float_model_back(name: str) -> None:
     model = build(name)
     prepared = make_plan(model).prepared.model
-    result = quantize(model)
+    result = quantize_int8(model)
     stripped = strip_pairs(result.model)
     kept = [n for n in prepared.graph.node if n.op_type != "Constant"]
     again = [n for n in stripped.graph.node if n.op_type != "Constant"]
@@ -49,7 +49,7 @@ def test_stripping_gives_the_prepared_float_model_back(name: str) -> None:
         assert [v.SerializeToString() for v in getattr(stripped.graph, field)] == [
             v.SerializeToString() for v in getattr(prepared.graph, field)
         ]
-    assert quantize(stripped).placement.to_text(explain=True) == result.placement.to_text(explain=True)
+    assert quantize_int8(stripped).placement.to_text(explain=True) == result.placement.to_text(explain=True)
 
 
 @pytest.mark.parametrize("name", ["residual.projection", "residual.silu", "weak.detection", "weak.stale_rank0_output"])
@@ -57,12 +57,12 @@ def test_the_stripped_model_computes_the_same_bits(name: str) -> None:
     model = build(name)
     prepared = make_plan(model).prepared.model
     feed = feeds(model)
-    for a, b in zip(run(prepared, feed), run(strip_pairs(quantize(model).model), feed), strict=True):
+    for a, b in zip(run(prepared, feed), run(strip_pairs(quantize_int8(model).model), feed), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_the_given_model_is_left_alone() -> None:
-    model = quantize(build("residual.identity")).model
+    model = quantize_int8(build("residual.identity")).model
     before = model.SerializeToString(deterministic=True)
     strip_pairs(model)
     assert model.SerializeToString(deterministic=True) == before
@@ -132,7 +132,7 @@ def test_a_pair_before_a_graph_output_goes_too() -> None:
 
 def test_dead_nodes_and_unused_inputs_stay() -> None:
     model = text_model("a = Conv(x, w1) d = Relu(a) y = Tanh(a)", "float[1,16,8,8] x, float[3] unused")
-    stripped = strip_pairs(quantize(model).model)
+    stripped = strip_pairs(quantize_int8(model).model)
     assert [n.op_type for n in stripped.graph.node] == ["Conv", "Relu", "Tanh"]
     assert [v.name for v in stripped.graph.input] == ["x", "unused"]
 
@@ -148,7 +148,7 @@ def test_bodies_custom_ops_functions_and_metadata_stay() -> None:
         "custom", "Op", ["i"], ["o"], [helper.make_node("Relu", ["i"], ["o"])], [helper.make_opsetid("", 17)]
     )
     model.functions.append(function)
-    stripped = strip_pairs(quantize(model).model)
+    stripped = strip_pairs(quantize_int8(model).model)
     assert [n.op_type for n in stripped.graph.node] == ["Op", "Conv", "If"]
     assert stripped.graph.node[0].domain == "custom"
     assert [p.key for p in stripped.metadata_props] == ["author"]

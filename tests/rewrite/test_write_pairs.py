@@ -11,8 +11,7 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from onnxq.pipeline import quantize
-from text_models import text_model
+from text_models import quantize_int8, text_model
 
 
 def run(model: ModelProto, feeds: dict[str, Any]) -> list[np.ndarray]:
@@ -47,7 +46,7 @@ def test_one_pair_a_tensor_and_raw_reads_where_the_placement_says_nothing() -> N
         "s = Relu(x) a = Conv(s, w1) b = Conv(s, w2) p = Add(a, s) z = Softmax(s) q = Add(p, b) y = Identity(q)",
         outputs="float y, float z, float s",
     )
-    result = quantize(model).model
+    result = quantize_int8(model).model
     found = reads(result)
     assert found["a"] == ["q(s)", "q(w1)"]
     assert found["b"] == ["q(s)", "q(w2)"]
@@ -65,7 +64,7 @@ def test_one_pair_a_tensor_and_raw_reads_where_the_placement_says_nothing() -> N
 
 def test_a_graph_output_that_is_a_skip_stays_the_original() -> None:
     model = text_model("s = Relu(x) a = Conv(s, w1) t = Add(a, s) y = Conv(t, w2)", outputs="float y, float t")
-    result = quantize(model).model
+    result = quantize_int8(model).model
     producers = {name: node.op_type for node in result.graph.node for name in node.output}
     assert producers["t"] == "Add"
 
@@ -74,7 +73,7 @@ def test_a_weight_with_two_axes_gets_two_pairs() -> None:
     model = text_model(
         "a = MatMul(x, w) b = Gemm<transB = 1>(x, w) y = Sub(a, b)", "float[4,32] x", "float[4,32] y", w=(32, 32)
     )
-    result = quantize(model).model
+    result = quantize_int8(model).model
     pairs = [node for node in result.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == "w"]
     assert [[a.i for a in node.attribute if a.name == "axis"] for node in pairs] == [[1], [0]]
     stored = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
@@ -87,7 +86,7 @@ def test_a_weight_with_two_axes_gets_two_pairs() -> None:
 
 def test_a_weight_read_twice_along_one_axis_gets_one_pair() -> None:
     model = text_model("a = Conv(x, w1) y = Conv(a, w1)")
-    result = quantize(model).model
+    result = quantize_int8(model).model
     assert sum(node.op_type == "QuantizeLinear" and node.input[0] == "w1" for node in result.graph.node) == 1
 
 
@@ -99,7 +98,7 @@ def test_generated_names_step_aside_for_those_of_the_model() -> None:
     clashing.graph.node[1].name = "x_QuantizeLinear"
     clashing.graph.node[2].name = "x_zero_point"
     plain = text_model("s = Relu(x) a = Conv(s, w1) b = Conv(x, w2) y = Add(a, b)")
-    results = [quantize(model).model for model in (clashing, plain)]
+    results = [quantize_int8(model).model for model in (clashing, plain)]
     for result in results:
         names = [node.name for node in result.graph.node]
         tensors = [name for node in result.graph.node for name in node.output]
@@ -111,7 +110,7 @@ def test_generated_names_step_aside_for_those_of_the_model() -> None:
 
 
 def test_every_pair_has_a_zero_point_of_the_scales_shape() -> None:
-    result = quantize(text_model("a = Conv(x, w1) y = Add(a, x)")).model
+    result = quantize_int8(text_model("a = Conv(x, w1) y = Add(a, x)")).model
     stored = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
     for node in result.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -125,7 +124,7 @@ def test_every_pair_has_a_zero_point_of_the_scales_shape() -> None:
 def test_ir_version_and_opset_are_high_enough(opset: int) -> None:
     model = text_model("y = Conv(x, w1)", opset=opset)
     model.ir_version = 4
-    result = quantize(model).model
+    result = quantize_int8(model).model
     assert result.opset_import[0].version == max(13, opset)
     assert result.ir_version >= helper.find_min_ir_version_for(result.opset_import, ignore_unknown=True)
     onnx.checker.check_model(result, full_check=True)
@@ -136,7 +135,7 @@ def test_an_ir_3_model_whose_initializers_are_inputs() -> None:
     model = text_model("y = Conv(x, w1)", opset=9)
     model.ir_version = 3
     model.graph.input.append(helper.make_tensor_value_info("w1", onnx.TensorProto.FLOAT, [16, 16, 3, 3]))
-    result = quantize(model).model
+    result = quantize_int8(model).model
     assert "x" in [v.name for v in result.graph.input]
     assert reads(result)["y"] == ["q(x)", "q(w1)"]
     onnx.checker.check_model(result, full_check=True)
@@ -147,7 +146,7 @@ def test_an_ir_3_model_whose_initializers_are_inputs() -> None:
 def test_scales_have_the_type_of_the_tensor(name: str) -> None:
     dtype = {"float": np.float32, "float16": np.float16}[name]
     model = text_model("y = Conv(x, w1)", f"{name}[1,16,8,8] x", f"{name}[1,16,8,8] y", dtype=dtype)
-    result = quantize(model).model
+    result = quantize_int8(model).model
     stored = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
     scales = [stored[node.input[1]] for node in result.graph.node if node.op_type == "QuantizeLinear"]
     assert {s.dtype for s in scales} == {np.dtype(dtype)}
@@ -161,7 +160,7 @@ def test_a_body_that_captures_a_quantized_tensor_reads_the_original() -> None:
                    else_branch = e () => (float[1,16,8,8] q) { q = Mul(s, s) }>
         y = Add(a, s)"""
     model = text_model(body, "float[1,16,8,8] x, bool c", "float y, float z")
-    result = quantize(model).model
+    result = quantize_int8(model).model
     assert reads(result)["y"] == ["a", "q(s)"]
     branches = [a.g for node in result.graph.node if node.op_type == "If" for a in node.attribute]
     assert {name for graph in branches for node in graph.node for name in node.input} == {"s"}
@@ -171,7 +170,7 @@ def test_a_body_that_captures_a_quantized_tensor_reads_the_original() -> None:
 
 def test_nodes_stay_in_order_and_pairs_stand_right_before_their_first_reader() -> None:
     model = text_model("s = Relu(x) t = Tanh(s) a = Conv(s, w1) y = Add(a, t)")
-    result = quantize(model).model
+    result = quantize_int8(model).model
     assert [n.op_type for n in result.graph.node if n.op_type not in ("QuantizeLinear", "DequantizeLinear")] == [
         "Relu",
         "Tanh",
@@ -189,7 +188,7 @@ def test_an_all_zero_channel_gets_a_usable_scale() -> None:
     weight = numpy_helper.to_array(model.graph.initializer[0]).copy()
     weight[3] = 0
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w1"))
-    result = quantize(model).model
+    result = quantize_int8(model).model
     for tensor in result.graph.initializer:
         if "scale" in tensor.name:
             assert (numpy_helper.to_array(tensor) > 0).all()
@@ -226,7 +225,7 @@ def test_every_linear_form_runs_and_is_close(
     feeds = {n: rng.standard_normal(s, np.float32) for n, s in zip("xz", inputs, strict=False)}
     declared = ", ".join(f"float[{','.join(map(str, v.shape))}] {n}" for n, v in feeds.items())
     model = text_model(body, declared, "float y", opset=opset, **shapes)
-    result = quantize(model, calibration_data=[feeds]).model
+    result = quantize_int8(model, calibration_data=[feeds]).model
     assert sum(node.op_type == "QuantizeLinear" for node in result.graph.node) == 2
     onnx.checker.check_model(result, full_check=True)
     (before,), (after,) = run(model, feeds), run(result, feeds)

@@ -67,9 +67,9 @@ def _add_quantize(subparsers: Commands) -> None:
     parser.add_argument("--quantize-mode", default="int8", metavar="MODE", help="int8 (default)")
     parser.add_argument(
         "--high-precision-dtype",
-        default="fp32",
+        default="fp16",
         metavar="TYPE",
-        help="of what isn't quantized: fp32 (default), fp16, bf16",
+        help="of what isn't quantized: fp16 (default), bf16, or fp32, which leaves it as it is",
     )
     parser.add_argument(
         "--on-quantized",
