@@ -16,7 +16,7 @@ from onnxq_builders._layers import classifier, conv, conv_unit, gemm, reshape, t
 
 def weakly_typed_topk(
     *,
-    k: str = "above_axis",
+    k: str = "computed",
     channels: int = 32,
     classes: int = 16,
     wanted: int = 20,

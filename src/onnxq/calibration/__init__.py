@@ -6,6 +6,7 @@ from onnxq.calibration.data import CalibrationData, Feeds, make_feeds
 from onnxq.calibration.extract import extract
 from onnxq.calibration.inputs import parse_shapes
 from onnxq.calibration.ranges import Range, Ranges
+from onnxq.calibration.runnable import why_unrunnable
 from onnxq.calibration.scales import activation_scale, weight_scales
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "weight_scales",
     "evaluate_constants",
     "extract",
+    "why_unrunnable",
 ]

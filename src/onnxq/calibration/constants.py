@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto, helper
 
 from onnxq.calibration.extract import extract
 from onnxq.calibration.runtime import open_session, run, serialize
 from onnxq.errors import UnsupportedError
 from onnxq.protos import NameSource, is_default_domain
+from onnxq.tensor_data import is_large, tensor_values
+
+_AT_ONCE = 8
+"""How many constants of a large model are computed in one run, since the run holds what they are computed from."""
+
+_Stored = TensorProto | SparseTensorProto | NDArray[Any]
 
 
-def evaluate_constants(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+class Constants(Mapping[str, NDArray[Any]]):
+    """Values of constants by name. What the model stores is read anew each time, so that it isn't held twice."""
+
+    def __init__(self, names: Sequence[str], stored: Mapping[str, _Stored]) -> None:
+        self._names = tuple(names)
+        self._stored = stored
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        found = self._stored[name]
+        if isinstance(found, TensorProto):
+            return tensor_values(found)
+        return _dense(found) if isinstance(found, SparseTensorProto) else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def evaluate_constants(model: ModelProto, names: Sequence[str]) -> Constants:
     """Values of tensors that don't depend on the graph's inputs.
 
     Initializers and Constant nodes are read as they stand. What is computed from them (a Transpose of a weight, a
-    ConstantOfShape, a Cast from float16) is computed by the runtime, all in one run of only these nodes.
+    ConstantOfShape, a Cast from float16) is computed by the runtime, all in one run of only these nodes; if the model
+    is large, in a run for each few.
 
     Args:
         model: Topologically sorted, complete in memory.
         names: Constant tensors of the main graph. Initializers that are listed among the inputs count as constants.
 
     Returns:
-        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`.
+        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`. It refers to the model.
 
     Raises:
         ValueError: A name is unknown, or depends on a graph input.
@@ -35,27 +62,27 @@ def evaluate_constants(model: ModelProto, names: Sequence[str]) -> dict[str, NDA
         CalibrationError: The runtime can't compute one.
     """
     wanted = set(names)
-    found = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.name in wanted}
-    found.update((t.values.name, _dense(t)) for t in model.graph.sparse_initializer if t.values.name in wanted)
+    found: dict[str, _Stored] = {t.name: t for t in model.graph.initializer if t.name in wanted}
+    found.update((t.values.name, t) for t in model.graph.sparse_initializer if t.values.name in wanted)
     for node in model.graph.node:
         if node.op_type == "Constant" and is_default_domain(node) and node.output[0] in wanted:
-            value = _constant_value(node)
+            value = _constant_value(node.attribute[0])
             if value is not None:
                 found[node.output[0]] = value
     computed = [name for name in dict.fromkeys(names) if name not in found]
-    found.update(_compute(model, computed))
-    return {name: found[name] for name in dict.fromkeys(names)}
+    step = _AT_ONCE if is_large(model) else max(len(computed), 1)
+    for start in range(0, len(computed), step):
+        found.update(_compute(model, computed[start : start + step]))
+    return Constants(tuple(dict.fromkeys(names)), found)
 
 
-def _constant_value(node: NodeProto) -> NDArray[Any] | None:
-    """Value of a Constant node; None for strings, which nothing here needs fast."""
-    attribute = node.attribute[0]
+def _constant_value(attribute: AttributeProto) -> _Stored | None:
+    """Value of a Constant node's attribute; None for strings, which nothing here needs fast."""
     value = helper.get_attribute_value(attribute)
     match attribute.name:
-        case "value":
-            return numpy_helper.to_array(value)
-        case "sparse_value":
-            return _dense(value)
+        case "value" | "sparse_value":
+            stored: _Stored = value
+            return stored
         case "value_float" | "value_floats":
             return np.asarray(value, dtype=np.float32)
         case "value_int" | "value_ints":
@@ -66,7 +93,7 @@ def _constant_value(node: NodeProto) -> NDArray[Any] | None:
 
 def _dense(sparse: SparseTensorProto) -> NDArray[Any]:
     """A sparse tensor written out; its indices are flat positions, or one coordinate tuple a value."""
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    values, indices = tensor_values(sparse.values), tensor_values(sparse.indices)
     dense = np.zeros(tuple(sparse.dims), values.dtype)
     dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
     return dense
@@ -81,7 +108,7 @@ def _compute(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]
             f'{list(names)}: not all constant, input "{part.graph.input[0].name}" is among their ancestors'
         )
     session = open_session(serialize(part))
-    types = [o.type for o in session.get_outputs()]
+    types = [o.type for o in session.runtime.get_outputs()]
     for name, kind in zip(names, types, strict=True):
         if not kind.startswith("tensor("):
             raise UnsupportedError(f'constant "{name}" is a {kind}, and only tensors are evaluated')
