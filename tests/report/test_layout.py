@@ -113,9 +113,9 @@ def test_time_grows_with_the_graph_and_not_faster() -> None:
     def seconds(blocks: int) -> float:
         """Of a chain of residual blocks."""
         edges = [e for b in range(blocks) for e in ((3 * b, 3 * b + 1), (3 * b + 1, 3 * b + 3), (3 * b, 3 * b + 3))]
-        start = time.perf_counter()
+        start = time.process_time()
         lay_out([(40.0, 20.0)] * (3 * blocks + 1), edges)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small, big = (min(seconds(blocks) for _ in range(2)) for blocks in (50, 400))
     assert big < 8 * small * 4
