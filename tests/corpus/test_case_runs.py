@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from onnx import ModelProto, helper
 
 from onnxq.corpus.case import Case, load_case
 from onnxq.corpus.checks import CHECKS, run_check
+from onnxq.corpus.discover import builtin_corpus
 from onnxq.corpus.run import run_case
 from onnxq.invariants import INVARIANTS
 from onnxq.quantizers import OnnxqQuantizer, Policy
@@ -58,14 +60,16 @@ quantized_add_inputs = { add = ["skip"] }
 quantized_inputs = { conv1 = ["skip", "conv1_weight"], relu1 = [] }
 outputs = { y = ["batch", 32, 16, 16] }
 output_types = { y = "float" }
-opset = 17
+opset = 19
+node_types = { conv1 = "float16" }
+casts = 2
 """
 
 
 def test_a_good_case(make: Make) -> None:
     case = make(GOOD)
     assert problems(case) == {}
-    stated = ["quantized-add-inputs", "quantized-inputs", "outputs", "opset"]
+    stated = ["quantized-add-inputs", "quantized-inputs", "outputs", "element-types", "casts", "opset"]
     assert case.checks("tensorrt") == ("quantizes", *INVARIANTS, *stated, "runs", "close-to-float")
 
 
@@ -95,7 +99,7 @@ def test_what_a_case_states_is_compared_exactly(make: Make) -> None:
         'output "z"\n    expected: [1]\n    found:    no such output',
         'output "y"\n    expected: float16\n    found:    float',
     ]
-    assert found["opset"] == ["expected: opset 13\nfound:    opset 17"]
+    assert found["opset"] == ["expected: opset 13\nfound:    opset 19"]
     assert found["close-to-float"][0].startswith('output "y"\n    expected: at least 200 dB')
     assert found["close-to-float"][1].endswith("no float output of that name")
     assert set(found) == {"quantized-add-inputs", "quantized-inputs", "outputs", "opset", "close-to-float"}
@@ -129,11 +133,13 @@ def test_the_policy_decides_what_is_expected(make: Make) -> None:
     assert case.expect.under("onnxruntime").quantized_add_inputs == {"add": ["skip"]}
 
 
-def test_a_model_that_the_runtime_refuses(make: Make) -> None:
-    case = make("runs = false", builder="weak.topk")
+def test_a_model_that_the_runtime_refuses(tmp_path: Path) -> None:
+    folder = shutil.copytree(builtin_corpus() / "placement" / "custom_op_above", tmp_path / "case")
+    case = load_case(folder / "case.toml")
     assert not {"runs", "close-to-float"} & set(case.checks("tensorrt"))
     assert problems(case) == {}
-    assert set(problems(make("", builder="weak.topk"))) == {"runs", "close-to-float"}
+    case.path.write_text(case.path.read_text().replace("runs = false", ""))
+    assert set(problems(load_case(case.path))) == {"runs", "close-to-float"}
 
 
 REFUSED = "nodes_to_exclude = ['conv99']"
@@ -156,6 +162,15 @@ def test_another_refusal_than_expected(make: Make, expect: str, quantize: str, m
     found = problems(make(expect, quantize=quantize))
     assert list(found) == ["raises"]
     assert message in found["raises"][0]
+
+
+def test_other_quantizers_refuse_in_their_own_words(make: Make) -> None:
+    def refuse(model: ModelProto) -> ModelProto:
+        raise ValueError("I don't like it")
+
+    case = make("raises = 'InvalidModelError'\nmentions = ['conv99']")
+    assert problems(case, Fake(refuse)) == {}
+    assert list(problems(case, Fake(lambda model: model))) == ["raises"]
 
 
 def test_a_failed_quantization_fails_every_check(make: Make) -> None:

@@ -92,3 +92,40 @@ class TestMarker:
         result = self.run(pytester, 'onnxq_cases("b/*")')
         result.stdout.fnmatch_lines(["*corpus/b/z/case.toml: title: this key is missing"])
         result.stdout.no_fnmatch_line("*Traceback*")
+
+
+class TestTags:
+    @pytest.fixture(autouse=True)
+    def corpus(self, pytester: pytest.Pytester, network: Callable[..., Path], refusal: MakeRefusal) -> None:
+        network("corpus/a/x", title="first", tags=("residual", "swap"))
+        network("corpus/b/y", title="second", tags=("residual",))
+        refusal("corpus/b/z", title="third")
+
+    def run(self, pytester: pytest.Pytester, *marks: str) -> pytest.RunResult:
+        lines = "\n".join(f"@pytest.mark.{mark}" for mark in marks)
+        source = f"import pytest\n{lines}\ndef test_it(onnxq_case):\n    print('ran', onnxq_case.definition.title)\n"
+        pytester.makepyfile(test_cases=source)
+        return pytester.runpytest("--onnxq-corpus", "corpus", "test_cases.py", "-rP", "-q", "-k", "test_it")
+
+    @pytest.mark.parametrize(
+        ("marks", "titles"),
+        [
+            (['onnxq_cases(tags=["residual"])'], ["first", "second"]),
+            (['onnxq_cases(tags=["residual", "swap"])'], ["first"]),
+            (['onnxq_cases("b/*", tags=["residual"])'], ["second"]),
+            (['onnxq_cases("b/z")', 'onnxq_cases(tags=["swap"])'], ["first", "third"]),
+        ],
+    )
+    def test_tags_and_patterns(self, pytester: pytest.Pytester, marks: list[str], titles: list[str]) -> None:
+        result = self.run(pytester, *marks)
+        assert [line.removeprefix("ran ") for line in result.outlines if line.startswith("ran ")] == titles
+
+    def test_a_tag_that_no_case_has(self, pytester: pytest.Pytester) -> None:
+        result = self.run(pytester, 'onnxq_cases("b/*", tags=["swap"])')
+        result.stdout.fnmatch_lines(["""onnxq_cases: no case has the tags "swap" among those that match 'b/[*]'"""])
+
+    @pytest.mark.parametrize("mark", ['onnxq_cases(tag=["swap"])', 'onnxq_cases(tags="swap")', "onnxq_cases(3)"])
+    def test_wrong_arguments(self, pytester: pytest.Pytester, mark: str) -> None:
+        result = self.run(pytester, mark)
+        result.assert_outcomes(errors=1, deselected=result.parseoutcomes()["deselected"])
+        result.stdout.fnmatch_lines(["onnxq_cases: takes patterns and tags=[[]...]; found *"])

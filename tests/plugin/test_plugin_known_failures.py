@@ -26,11 +26,40 @@ def test_a_known_failure_is_an_xfail_with_its_reason(pytester: pytest.Pytester, 
     assert result.ret == pytest.ExitCode.OK
 
 
-def test_an_unexpected_pass_fails(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
-    refusal("corpus/x", extra=known("raises"))
+def test_an_unexpected_pass_fails_with_the_block_to_delete(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    other = known("raises", quantizer="modelopt") + "# about the next one\n"
+    case = refusal("corpus/x", extra=other + known("raises") + known("raises", quantizer="third")) / "case.toml"
+    lines = case.read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, start=1) if 'quantizer = "onnxq"' in text) - 1
+    assert lines[line - 1].strip() == "[[known_failure]]"
     result = pytester.runpytest("--onnxq-corpus", "corpus")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*XPASS(strict)*refuses with the wrong error*"])
+    result.stdout.fnmatch_lines(
+        [
+            "XPASS(strict): passes, but is listed as a known failure: refuses with the wrong error",
+            f"delete from corpus/x/case.toml, line {line}:",
+            "",
+            "*[[][[]known_failure]]",
+            '*quantizer = "onnxq"',
+            '*check = "raises"',
+            '*versions = ""',
+            '*reason = "refuses with the wrong error"',
+        ],
+        consecutive=False,
+    )
+    result.stdout.no_fnmatch_line("*third*")
+    result.stdout.no_fnmatch_line("*Traceback*")
+    case.write_text("\n".join([*lines[: line - 1], *lines[line + 4 :]]))
+    pytester.runpytest("--onnxq-corpus", "corpus").assert_outcomes(passed=1)
+
+
+def test_a_known_failure_that_is_no_block(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    case = refusal("corpus/x") / "case.toml"
+    inline = 'known_failure = [{ quantizer = "onnxq", check = "raises", reason = "wrong" }]\n'
+    case.write_text(inline + case.read_text())
+    result = pytester.runpytest("--onnxq-corpus", "corpus")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["delete it from known_failure in corpus/x/case.toml"])
 
 
 @pytest.mark.parametrize(("versions", "applies"), [("<0", False), (">=0", True), (">=0,<0.0.1", False), ("", True)])
@@ -70,3 +99,21 @@ def test_checks_after_a_failed_quantization(pytester: pytest.Pytester, refusal: 
     else:
         assert set(counts) == {"failed"}
         result.stdout.fnmatch_lines(["quantization failed: InvalidModelError: *not an ONNX model*"])
+
+
+def test_a_version_that_cant_be_compared(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    """A range of versions then says nothing; no range means all versions."""
+    from onnxq.corpus.case import load_case
+
+    folder = refusal("corpus/x", extra=known("raises", versions="<1") + known("raises", quantizer="other"))
+    case = load_case(folder / "case.toml")
+    assert case.known_failure("onnxq", "nightly", "raises") is None
+    assert case.known_failure("other", "nightly", "raises") is not None
+
+
+def test_reasons_are_escaped(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    evil = known("raises").replace("refuses", "\\u001b[2J refuses")
+    refusal("corpus/x", raises="UsageError", extra=evil)
+    result = pytester.runpytest("--onnxq-corpus", "corpus", "-rx")
+    result.assert_outcomes(xfailed=1)
+    assert "\x1b[2J" not in result.stdout.str()

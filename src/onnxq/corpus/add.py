@@ -30,10 +30,11 @@ from onnxq.corpus.strip import DEFAULT_ABOVE, Stripped, strip_weights
 from onnxq.corpus.write import case_text, new_case_folder
 from onnxq.errors import CalibrationError, CorpusError, InvalidModelError, OnnxqError, PeerError
 from onnxq.invariants.pair import quantized_inputs
-from onnxq.model_io import PROTO_LIMIT, load_model
+from onnxq.model_io import load_model
 from onnxq.numerics import run_model
 from onnxq.printable import one_line
 from onnxq.quantizers import Quantizer
+from onnxq.tensor_data import is_large, self_contained
 from onnxq.tensor_types import value_type
 from onnxq.testing import DEFAULT_SQNR_DB
 
@@ -116,10 +117,10 @@ def add_case(corpus: Path, request: CaseRequest, quantizer: Quantizer) -> AddedC
     renamed = rename_all(model) if request.rename else {}
     stripped = strip_weights(model, above=request.above, seed=request.seed) if request.strip else None
     content = model if stripped is None else stripped.model
-    if content.ByteSize() >= PROTO_LIMIT:
+    if is_large(content):
         raise CorpusError(f"{request.model}: too large for a case; --strip-weights leaves the weights out")
     with new_case_folder(corpus, request.name) as folder:
-        (folder / MODEL).write_bytes(content.SerializeToString(deterministic=True))
+        (folder / MODEL).write_bytes(self_contained(content).SerializeToString(deterministic=True))
         try:
             draft = {**_head(request, quantizer), "quantize": _quantize(request, folder, renamed)}
             found = _fill(draft, folder, request, quantizer)

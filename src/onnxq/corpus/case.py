@@ -214,9 +214,10 @@ def _check_expect(case: Case) -> None:
     if expect.raises is not None and case.definition.goldens:
         raise CorpusError(f"{case.path}: goldens: a case that raises has no result to compare")
     types = [name.lower() for name, _ in onnx.TensorProto.DataType.items()]
-    for name in (t for stated in (expect, *expect.policy) for t in (stated.output_types or {}).values()):
-        if name not in types:
-            raise CorpusError(f"{case.path}: expect.output_types: {allowed('element type', name, types)}")
+    for key in ("output_types", "node_types", "initializer_types"):
+        for name in (t for stated in (expect, *expect.policy) for t in (getattr(stated, key) or {}).values()):
+            if name not in types:
+                raise CorpusError(f"{case.path}: expect.{key}: {allowed('element type', name, types)}")
     if expect.raises is None:
         if expect.mentions:
             raise CorpusError(f"{case.path}: expect.mentions: goes with raises, which is missing")

@@ -62,6 +62,12 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
     """Output -> its declared dims, exactly."""
     output_types: dict[str, str] | None = None
     """Output -> its declared element type, such as "float" or "int64"."""
+    node_types: dict[str, str] | None = None
+    """Node, also one of a body -> element type of the first output that the node itself makes, before any Cast."""
+    initializer_types: dict[str, str] | None = None
+    """Initializer, or output of a Constant -> element type in which it is stored."""
+    casts: Annotated[int, Meta(ge=0)] | None = None
+    """How many Casts there are, those of bodies included."""
     opset: Annotated[int, Meta(ge=1)] | None = None
     """Version of the default operator set."""
     runs: bool | None = None

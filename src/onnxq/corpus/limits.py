@@ -115,6 +115,10 @@ def check_model(where: str, model: ModelProto) -> None:
     for tensor in walk_tensors(model):
         _check_rank(where, tensor.name, len(tensor.dims))
         stored += _elements(tensor.dims)
+    for graph in walk_graphs(model.graph):
+        for sparse in graph.sparse_initializer:  # is made dense
+            _check_rank(where, sparse.values.name, len(sparse.dims))
+            stored += _elements(sparse.dims)
     if stored > WEIGHT_LIMIT:
         raise CorpusError(f"{where}: {stored:,} stored elements; allowed: {WEIGHT_LIMIT:,}")
     for graph in walk_graphs(model.graph):

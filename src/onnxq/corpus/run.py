@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from onnxq.calibration import make_feeds
 from onnxq.corpus.case import Case
@@ -19,7 +19,7 @@ from onnxq.errors import CorpusError, OnnxqError
 from onnxq.invariants import ModelPair
 from onnxq.numerics import output_sqnr, run_model
 from onnxq.placement import SelectionOptions
-from onnxq.quantizers import OnnxqQuantizer, Quantizer
+from onnxq.quantizers import DEFAULT, OnnxqQuantizer, Quantizer
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class CaseRun:
         float_model: The model that was given; None if the case's file can't be loaded.
         quantized: The result; None if there is an error.
         error: What loading or quantizing raised.
+        quantizer: Name of the quantizer.
     """
 
     case: Case
@@ -41,6 +42,7 @@ class CaseRun:
     float_model: ModelProto | None = None
     quantized: ModelProto | None = None
     error: Exception | None = None
+    quantizer: str = DEFAULT
 
     @property
     def failure(self) -> str:
@@ -52,15 +54,28 @@ class CaseRun:
         """Both models; only for a run without error."""
         if self.float_model is None or self.quantized is None:
             raise ValueError("a run that failed has no pair of models")
-        options = {f.name: self.case.options.get(f.name) for f in fields(SelectionOptions)}
-        return ModelPair(self.float_model, self.quantized, self.policy, SelectionOptions(**options))
+        selection = SelectionOptions(**{f.name: self.case.options.get(f.name) for f in fields(SelectionOptions)})
+        return ModelPair(self.float_model, self.quantized, self.policy, selection, self._keeps_io_types)
 
     @cached_property
     def feeds(self) -> list[Mapping[str, Any]]:
-        """What to run both models on: the first sample that the quantizer was, or would be, calibrated with."""
+        """What to run the float model on: the first sample that the quantizer was, or would be, calibrated with."""
         shapes = self.case.options.get("calibration_shapes")
         feeds = make_feeds(self.pair.float_model, self.case.calibration_data, shapes=shapes)
         return list(islice(feeds, 1))
+
+    @cached_property
+    def quantized_feeds(self) -> list[Mapping[str, Any]]:
+        """The same for the quantized model, whose inputs become half precision where the case asks for it."""
+        if self._keeps_io_types:
+            return self.feeds
+        types = {v.name: v.type.tensor_type.elem_type for v in self.pair.quantized.graph.input}
+        dtypes = {name: helper.tensor_dtype_to_np_dtype(elem_type) for name, elem_type in types.items()}
+        return [{name: value.astype(dtypes[name]) for name, value in feed.items()} for feed in self.feeds]
+
+    @property
+    def _keeps_io_types(self) -> bool:
+        return bool(self.case.options.get("keep_io_types", True))
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -69,8 +84,8 @@ class CaseRun:
         Raises:
             InvalidModelError: The runtime refuses one of the models.
         """
-        reference, results = (run_model(model, self.feeds) for model in (self.pair.float_model, self.pair.quantized))
-        return output_sqnr(reference, results)
+        reference = run_model(self.pair.float_model, self.feeds)
+        return output_sqnr(reference, run_model(self.pair.quantized, self.quantized_feeds))
 
 
 def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
@@ -93,7 +108,7 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
     except CorpusError:
         raise
     except OnnxqError as error:
-        return CaseRun(case, expect, quantizer.policy, error=error)
+        return CaseRun(case, expect, quantizer.policy, error=error, quantizer=quantizer.name)
     given = ModelProto()
     given.CopyFrom(float_model)
     try:
@@ -101,5 +116,5 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
         with bounded_memory() if isinstance(quantizer, OnnxqQuantizer) else nullcontext():
             quantized = quantizer.quantize(given, case.calibration_data, case.options)
     except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
-        return CaseRun(case, expect, quantizer.policy, float_model, error=error)
-    return CaseRun(case, expect, quantizer.policy, float_model, quantized)
+        return CaseRun(case, expect, quantizer.policy, float_model, error=error, quantizer=quantizer.name)
+    return CaseRun(case, expect, quantizer.policy, float_model, quantized, quantizer=quantizer.name)

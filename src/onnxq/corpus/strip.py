@@ -20,6 +20,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helpe
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.protos import attribute, walk_graphs, walk_tensors
 from onnxq.seeded import SEEDABLE, Recipe, is_seeded, seed_tensor
+from onnxq.tensor_data import tensor_values
 
 DEFAULT_ABOVE = 1024
 """Weights with more elements than this are stripped, unless told otherwise."""
@@ -127,7 +128,7 @@ def _rounded(numbers: NDArray[np.float64]) -> list[float]:
 
 def _read(tensor: TensorProto) -> NDArray[np.float64]:
     try:
-        return numpy_helper.to_array(tensor).astype(np.float64)
+        return tensor_values(tensor).astype(np.float64)
     except (ValueError, TypeError) as error:
         raise InvalidModelError(f'tensor "{tensor.name}": its values can\'t be read: {error}') from None
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from onnxq.printable import one_line
 from onnxq.pytest_plugin.collecting import arguments, parametrize
 from onnxq.pytest_plugin.items import BrokenCaseItem, CaseFile, CheckItem, finish_report
 from onnxq.pytest_plugin.options import OPTIONS_KEY, add_options, read_options, tested_quantizers
@@ -83,11 +84,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     below = any(file_path.is_relative_to(path) for path in parent.config.stash[OPTIONS_KEY].paths)
     if not below and not parent.session.isinitpath(file_path):
         return None
-    root = parent.config.rootpath
+    relative = Path(os.path.relpath(file_path, parent.config.rootpath)).as_posix()
     kwargs: dict[str, Any] = {"path": file_path}
-    if not file_path.is_relative_to(root):
-        # Else pytest starts the id below the corpus: two corpora can have equal ids, and none can be pasted.
-        kwargs["nodeid"] = Path(os.path.relpath(file_path, root)).as_posix()
+    if relative.startswith("../") or not relative.isprintable():
+        # Outside of the project pytest starts the id below the corpus: two corpora can have equal ids, and none can be
+        # pasted. Ids are printed as they are.
+        kwargs["nodeid"] = one_line(relative)
     case_file: CaseFile = CaseFile.from_parent(parent, **kwargs)
     return case_file
 

@@ -197,7 +197,7 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The case file, and which of its checks this is; no line, because ids must not change with it."""
-        return self.path, None, f"{self.path.parent.name}: {self.name}"
+        return self.path, None, one_line(f"{self.path.parent.name}: {self.name}")
 
 
 class BrokenCaseItem(pytest.Item):
@@ -224,7 +224,7 @@ class BrokenCaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The case file."""
-        return self.path, None, f"{self.path.parent.name}: {self.name}"
+        return self.path, None, one_line(f"{self.path.parent.name}: {self.name}")
 
 
 def finish_report(item: CheckItem | BrokenCaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -63,11 +63,9 @@ class Summary:
         if self._unused and self._options.unused == "fail" and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._options.report is not None and self._ended:
-            try:
-                self._write_page(self._options.report)
-            except OSError as error:
-                self._page_problem = f"can't be written: {error.strerror}"
-                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+            self._page_problem = self._write_page(self._options.report)
+        if self._page_problem and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the section."""
@@ -144,14 +142,20 @@ class Summary:
 
         delete_goldens(map(Path, self._unused))
 
-    def _write_page(self, path: Path) -> None:
+    def _write_page(self, path: Path) -> str:
+        """Write the page; the answer is why that failed, or ""."""
+        from onnxq.errors import UsageError
         from onnxq.report import ReportHeader
         from onnxq.report.page import write_report
 
         quantizers = sorted({f"{r.quantizer} {r.version}" for r in self._ended.values() if r.quantizer})
         corpora = tuple(self._shown(str(path)) for path in self._options.paths)
         date = self._began.isoformat(" ", "seconds")
-        write_report(self._outcomes(), path, header=ReportHeader(corpora, tuple(quantizers), date))
+        try:
+            write_report(self._outcomes(), path, header=ReportHeader(corpora, tuple(quantizers), date))
+        except UsageError as error:
+            return str(error)
+        return ""
 
     def _outcomes(self) -> list[CaseOutcome]:
         """Every case and quantizer, with the checks that ran."""
