@@ -30,12 +30,28 @@ def layers(session: nox.Session) -> None:
     session.run("lint-imports")
 
 
-@nox.session(python=["3.11", "3.12", "3.13"])
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def tests(session: nox.Session) -> None:
     """The tests, real models included."""
     session.install("-e", ".[test]")
     session.install("--no-deps", "-r", REAL_MODELS)
     session.run("pytest", "tests", "-n", "2", *session.posargs)
+
+
+@nox.session(python=["3.11", "3.13"])
+@nox.parametrize("pytest", ["8.2", "8.4", "9"])
+def plugin(session: nox.Session, pytest: str) -> None:
+    """The tests of the plugin and of the example project, with each pytest that is supported."""
+    session.install("-e", ".[test]", f"pytest=={pytest}.*")
+    session.run("pytest", "tests/plugin", "tests/test_downstream.py", "-n", "2", *session.posargs)
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """The properties and fuzz tests with many examples."""
+    session.install("-e", ".[test]")
+    paths = ("tests/security", "tests/properties", "tests/strategies")
+    session.run("pytest", *paths, "--hypothesis-profile", "nightly", "-n", "2", *session.posargs)
 
 
 @nox.session(python="3.11")
