@@ -30,7 +30,7 @@ import numpy as np
 import onnx
 import onnx.parser
 from numpy.typing import NDArray
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 CORPUS = Path(__file__).parent
 """The folder that the cases lie in."""
@@ -48,13 +48,16 @@ def make_files(folder: Path) -> dict[str, bytes]:
         folder: The case's folder, at any place; its last two parts name the case.
 
     Returns:
-        File name -> content: "model.onnx", and "calibration.npz" if the case has data.
+        File name -> content: "model.onnx"; "calibration.npz" if the case has data; "weights.bin" for outside weights.
     """
     case = "/".join(folder.parts[-2:])
     model = onnx.parser.parse_model((folder / MODEL_TEXT).read_text(encoding="utf-8"))
     _fill_weights(model.graph, case)
     EDITS.get(case, _no_edit)(model)
-    files = {"model.onnx": model.SerializeToString(deterministic=True)}
+    files = {}
+    if case in EXTERNAL_DATA:
+        files["weights.bin"] = _move_outside(model, EXTERNAL_DATA[case], "weights.bin")
+    files["model.onnx"] = model.SerializeToString(deterministic=True)
     if case in CALIBRATION_DATA:
         files["calibration.npz"] = _npz(CALIBRATION_DATA[case]())
     return files
@@ -112,6 +115,19 @@ def _weights(key: str, shape: list[int]) -> NDArray[np.float64]:
         return unit + 0.5
     fan_in = shape[-2] if len(shape) < 4 else math.prod(shape[1:])
     return np.asarray((2 * unit - 1) * math.sqrt(3.0 / fan_in))
+
+
+def _move_outside(model: ModelProto, names: frozenset[str], file: str) -> bytes:
+    """Take the values of weights out of the model; returns what the file must hold."""
+    content = b""
+    for tensor in [t for t in model.graph.initializer if t.name in names]:
+        entries = {"location": file, "offset": str(len(content)), "length": str(len(tensor.raw_data))}
+        content += tensor.raw_data
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+    return content
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:
@@ -181,6 +197,15 @@ def _empty_initializer(name: str, shape: list[int]) -> Edit:
     return edit
 
 
+def _in_first_body(value: ValueInfoProto) -> Edit:
+    """The first body, and it alone, declares the type of a tensor."""
+
+    def edit(model: ModelProto) -> None:
+        next(_bodies(model.graph)).value_info.append(value)
+
+    return edit
+
+
 EDITS: Mapping[str, Edit] = MappingProxyType(
     {
         "calibration/depthwise_tiny_channels": _edit_array("w", _spread(0, 1e-6, 1.0)),
@@ -193,9 +218,18 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "precision/weight_scale_underflows": _edit_array("w", _tiny_channel),
         "structure/constant_nodes": _constant_nodes,
         "structure/ir3_initializers_as_inputs": _initializers_as_inputs,
+        "subgraphs/captured_type_is_stale": _in_first_body(
+            helper.make_tensor_value_info("p", TensorProto.FLOAT16, [7])
+        ),
+        "subgraphs/if_identity_of_captured": _in_first_body(
+            helper.make_tensor_value_info("p", TensorProto.FLOAT, [32, 16])
+        ),
     }
 )
 """Case -> what is done to its model after parsing."""
+
+EXTERNAL_DATA: Mapping[str, frozenset[str]] = MappingProxyType({"structure/external_data": frozenset({"w", "v"})})
+"""Case -> its weights that lie in a file beside the model."""
 
 
 def _ramp(*shape: int) -> NDArray[np.float32]:
@@ -215,11 +249,11 @@ def _tiny_value() -> dict[str, NDArray[Any]]:
     return {"x": images}
 
 
-def _masked_row(dtype: type) -> dict[str, NDArray[Any]]:
+def _masked_row(dtype: type, *batch: int) -> dict[str, NDArray[Any]]:
     """A causal mask whose third row masks everything."""
-    mask = np.tril(np.ones((1, 16, 16), dtype))
-    mask[0, 2] = 0
-    return {"x": _ramp(1, 16, 16), "mask": mask}
+    mask: NDArray[Any] = np.tril(np.ones((*batch, 16, 16), dtype))
+    mask[..., 2, :] = 0
+    return {"x": _ramp(*batch, 16, 16), "mask": mask}
 
 
 CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingProxyType(
@@ -227,12 +261,14 @@ CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingP
         "calibration/symbolic_batch": lambda: {"image": _ramp(4, 16, 4, 4)},
         "precision/activation_scale_underflows": lambda: {"x": _ramp(1, 16, 8, 8) * np.float32(1e-5)},
         "precision/empty_input_of_concat": lambda: {"x": _ramp(16, 16), "nothing": np.zeros((16, 0), np.float32)},
-        "precision/masked_by_lowest": lambda: _masked_row(np.bool_),
-        "precision/masked_by_product": lambda: _masked_row(np.int64),
+        "precision/masked_by_lowest": lambda: _masked_row(np.bool_, 1),
+        "precision/masked_by_product": lambda: _masked_row(np.int64, 1),
         "precision/narrowing_pair": _tiny_value,
         "refusals/batch_too_small": lambda: {"image": _ramp(4, 16, 4, 4)},
         "refusals/nan_sample": _with_nan,
+        "subgraphs/mask_in_a_branch": lambda: {**_masked_row(np.bool_), "choice": np.array([True])},
         "weak/reshape_by_input": lambda: {"x": _ramp(1, 16, 8, 8), "shape": np.array([2, 16, 32], np.int64)},
+        "weak/slice_up_to_an_input": lambda: {"x": _ramp(1, 16, 8, 8), "end": np.array([5], np.int64)},
     }
 )
 """Case -> its calibration data."""

@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.model_io import check_writable, load_model, model_files, save_model, why_invalid, write_text
+from onnxq.tensor_data import self_contained
 
 WEIGHT = np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -145,14 +146,15 @@ def test_every_kind_of_name_is_looked_at(model, tmp_path, where):
 
 
 def test_a_model_beyond_the_limit_gets_external_data(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("onnxq.model_io.PROTO_LIMIT", 10)
+    monkeypatch.setattr("onnxq.tensor_data.LARGE_MODEL", 10)
+    monkeypatch.setattr("onnxq.tensor_data.HEAVY_TENSOR", 10)
     big = ModelProto()
     big.CopyFrom(model)
     big.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
     before = big.SerializeToString()
     save_model(big, tmp_path / "m.onnx")
     assert names(tmp_path) == ["m.onnx", "m.onnx.data"]
-    assert load_model(tmp_path / "m.onnx") == big
+    assert self_contained(load_model(tmp_path / "m.onnx")) == big
     assert big.SerializeToString() == before
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -22,11 +23,12 @@ from onnxq.precision import (
     assign,
     computed_constants,
     float_activations,
+    simplify_casts,
     unsuited_nodes,
     write_precision,
 )
 from onnxq.protos import describe, raise_ir_version, walk_graphs
-from onnxq.shapes import Prepared, prepare
+from onnxq.shapes import Prepared, infer_types, prepare
 
 HALF_TYPES: Mapping[str, int] = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 """The half-precision types by the names that options give them."""
@@ -105,6 +107,7 @@ def lower(
     assignment = assign(Operators(model, low), index, low, excluded=excluded, computed=_computed(model, index))
     kept = _kept(index, assignment)
     write_precision(model, index, assignment, low, keep_io_types=keep_io_types)
+    simplify_casts(model, infer_types(model)[0])
     return Lowered(model, kept)
 
 
@@ -217,7 +220,7 @@ def _prepare(model: PathLike | onnx.ModelProto, half: str, output_path: PathLike
     if half not in HALF_TYPES:
         raise UsageError(f"low_precision_type={half!r} is unknown, it can be: {', '.join(map(repr, HALF_TYPES))}")
     if output_path is not None:
-        check_writable(output_path, inputs=[] if isinstance(model, onnx.ModelProto) else model_files(model))
+        check_writable(output_path, inputs=_input_files(model))
     owned = not isinstance(model, onnx.ModelProto)
     loaded = model if isinstance(model, onnx.ModelProto) else load_model(model)
     quantized = any(
@@ -233,15 +236,19 @@ def _finish(lowered: Lowered, source: PathLike | onnx.ModelProto, output_path: P
     if problem and not why_invalid(source if isinstance(source, onnx.ModelProto) else load_model(source)):
         raise VerificationError(f"the converted model is invalid, please report this: {problem}")
     if output_path is not None:
-        save_model(lowered.model, output_path)
+        save_model(lowered.model, output_path, inputs=_input_files(source))
     return lowered
 
 
-def _computed(model: onnx.ModelProto, index: GraphIndex) -> dict[int, NDArray[Any]]:
+def _input_files(model: PathLike | onnx.ModelProto) -> list[Path]:
+    return [] if isinstance(model, onnx.ModelProto) else model_files(model)
+
+
+def _computed(model: onnx.ModelProto, index: GraphIndex) -> Callable[[int], NDArray[Any] | None]:
     """Values of computed constants. Those of bodies aren't asked for: the runtime can't be made to yield them."""
-    tensors = [t for t in computed_constants(index) if index.tensor_scope[t] == MAIN_GRAPH]
-    values = evaluate_constants(model, [index.tensor_names[t] for t in tensors])
-    return {t: values[index.tensor_names[t]] for t in tensors}
+    names = {t: index.tensor_names[t] for t in computed_constants(index) if index.tensor_scope[t] == MAIN_GRAPH}
+    values = evaluate_constants(model, list(names.values()))
+    return lambda tensor: values[names[tensor]] if tensor in names else None
 
 
 def _kept(index: GraphIndex, assignment: Assignment) -> tuple[KeptFloat, ...]:

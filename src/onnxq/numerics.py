@@ -10,6 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
+from onnxq.calibration.runtime import serialize
 from onnxq.errors import InvalidModelError
 
 Outputs = dict[str, Any]
@@ -39,15 +40,17 @@ def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     how = f"with optimizations {'on' if optimize else 'off'}"
+    program = serialize(model)
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(program.raw, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exception types have no public base
         raise InvalidModelError(f"onnxruntime can't load the model {how}: {_one_line(error)}") from None
     names = [output.name for output in session.get_outputs()]
     results = []
     for number, feed in enumerate(feeds):
+        given = {**feed, **program.weights}
         try:
-            values = {i.name: _as_ort_value(feed[i.name], i.type) for i in session.get_inputs() if i.name in feed}
+            values = {i.name: _as_ort_value(given[i.name], i.type) for i in session.get_inputs() if i.name in given}
             results.append(dict(zip(names, session.run(None, values), strict=True)))
         except Exception as error:
             raise InvalidModelError(

@@ -26,6 +26,7 @@ from onnxq.calibration import (
     evaluate_constants,
     make_feeds,
     weight_scales,
+    why_unrunnable,
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
@@ -156,6 +157,9 @@ def quantize(
         on_quantized=on_quantized,
         min_opset=max(PER_CHANNEL_OPSET, least_opset(high_precision_dtype, quantized=True)),
     )
+    unrunnable = why_unrunnable(plan.index)
+    if unrunnable:
+        raise InvalidModelError(unrunnable)
     warnings = _warnings(plan)
     feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
     activations = plan.placement.activations
@@ -181,7 +185,7 @@ def quantize(
         quantized, kept = lowered.model, lowered.kept
     warnings += _verify(quantized)
     if output_path is not None:
-        save_model(quantized, output_path)
+        save_model(quantized, output_path, inputs=_input_files(model, calibration_data))
     return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings), kept)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import onnx
+from google.protobuf.message import Message
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+M = TypeVar("M", bound=Message)
 
 
 FREE_INITIALIZERS = 4
@@ -44,6 +48,22 @@ def walk_tensors(model: ModelProto) -> Iterator[TensorProto]:
             yield from _attribute_tensors(node)
             for _, body in bodies(node):
                 yield from (t for g in walk_graphs(body) for t in g.initializer)
+
+
+def copy_fields(target: M, source: M, *, leave_out: str) -> None:
+    """Add all fields of a message to another but one, which isn't copied on the way."""
+    for field, value in source.ListFields():
+        if field.name != leave_out:
+            target.MergeFrom(type(source)(**{field.name: value}))
+
+
+def with_initializers(model: ModelProto, initializers: Iterable[TensorProto]) -> ModelProto:
+    """A copy of a model whose main graph has other initializers; its own aren't copied on the way."""
+    copy = ModelProto()
+    copy_fields(copy, model, leave_out="graph")
+    copy_fields(copy.graph, model.graph, leave_out="initializer")
+    copy.graph.initializer.extend(initializers)
+    return copy
 
 
 def opset_version(model: ModelProto) -> int:

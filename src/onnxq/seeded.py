@@ -50,9 +50,9 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     mean: list[float]
     std: list[float]
     low: list[float]
-    """Least value of each channel; the first element has it."""
+    """Least value of each channel; one element has it."""
     high: list[float]
-    """Greatest value of each channel; the last element has it."""
+    """Greatest value of each channel; one element has it."""
 
 
 def make_values(recipe: Recipe, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -64,7 +64,8 @@ def make_values(recipe: Recipe, shape: tuple[int, ...]) -> NDArray[np.float64]:
     unit = (sums / (2**16 / math.sqrt(3))).reshape(channels, -1)
     mean, std, low, high = (np.array(s)[:, None] for s in (recipe.mean, recipe.std, recipe.low, recipe.high))
     values = np.clip(mean + std * unit, low, high)
-    values[:, :1], values[:, -1:] = low, high
+    place, length = recipe.seed % values.shape[1], values.shape[1]
+    values[:, place], values[:, (place + max(length // 2, 1)) % length] = low[:, 0], high[:, 0]
     if recipe.axis is None:
         return np.asarray(values.reshape(shape))
     others = [length for axis, length in enumerate(shape) if axis != recipe.axis]

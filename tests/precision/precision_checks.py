@@ -28,7 +28,7 @@ def feeds(model: ModelProto, seed: int = 0, symbol: int = 2) -> dict[str, np.nda
             continue
         dims = [d if isinstance(d, int) else symbol for d in kind.shape]
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if dtype == bool:
+        if kind.elem_type == TensorProto.BOOL:
             feed[value.name] = np.asarray(rng.random(dims) < 0.5)
             if dims:
                 feed[value.name][0] = False

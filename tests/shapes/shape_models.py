@@ -67,6 +67,19 @@ RUNNABLE = {
     + """g (float[3] init, float[4,3] x) => (float y, float s) { y, s = Scan<num_scan_inputs = 1,
         body = b (float state, float row) => (float next, float each) {
             next = Add(state, row) each = Mul(next, row) }>(init, x) }""",
+    "identity_of_scales": HEAD
+    + """g (float[1,1,4,4] x, bool c) => (float y, float z) <float[4] s = {1, 1, 2, 2}> {
+        i = Identity(s) j = Identity(i)
+        y = Resize(x, , j) z = If(c) <
+        then_branch = t () => (float a) { k = Identity(i) a = Resize(x, , k) },
+        else_branch = e () => (float b) { b = Resize(x, , f) }>
+        f = Constant<value_floats = [1.0, 1.0, 2.0, 2.0]>() }""",
+    "if_passes_outer": HEAD
+    + """g (float[2,3] x, bool c) => (float y) { r = Relu(x) y = If(c) <
+        then_branch = t () => (float[2,3] r) { n = Neg(x) },
+        else_branch = e () => (float b) { b = If(c) <
+            then_branch = tt () => (float x) { nn = Neg(x) },
+            else_branch = te () => (float bb) { bb = Neg(r) }> }> }""",
     "sequence": HEAD
     + """g (float[2,3] x) => (float y) <int64 at = {1}> {
         s = SequenceConstruct(x, x) e = SequenceAt(s, at) y = Relu(e) }""",

@@ -31,10 +31,6 @@ def with_if(then: str, before: str = "") -> str:
         (with_if("a = Neg(q)"), ['"q"', "then_branch of If", "Neg"]),
         (with_if("r = Abs(x) a = Neg(r)", "r = Relu(x)"), ['"r"', "Abs", "hides", "then_branch"]),
         (with_if("a = Neg(q) q = Abs(a)"), ["cycle", "then_branch"]),
-        (
-            HEAD + "g (float[2,3] x, bool c) => (float[2,3] y) { " + IF.format(then="").replace("a)", "x)"),
-            ['"x"', "Identity"],
-        ),
     ],
 )
 def test_contradictory_models_are_refused_with_names(text, named):

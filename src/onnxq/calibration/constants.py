@@ -16,20 +16,34 @@ from onnxq.errors import UnsupportedError
 from onnxq.protos import NameSource, is_default_domain
 from onnxq.tensor_data import is_large, tensor_values
 
-_AT_ONCE = 8
+_AT_ONCE = 4
 """How many constants of a large model are computed in one run, since the run holds what they are computed from."""
 
 _Stored = TensorProto | SparseTensorProto | NDArray[Any]
 
 
 class Constants(Mapping[str, NDArray[Any]]):
-    """Values of constants by name. What the model stores is read anew each time, so that it isn't held twice."""
+    """Values of constants by name, which are held as briefly as can be.
 
-    def __init__(self, names: Sequence[str], stored: Mapping[str, _Stored]) -> None:
+    What the model stores is read anew each time. Of what is computed only the latest run's results are held; ask for
+    the names in their order, then nothing is computed twice.
+    """
+
+    def __init__(self, model: ModelProto, names: Sequence[str], stored: Mapping[str, _Stored]) -> None:
+        self._model = model
         self._names = tuple(names)
         self._stored = stored
+        computed = [name for name in names if name not in stored]
+        step = _AT_ONCE if is_large(model) else max(len(computed), 1)
+        runs = [computed[start : start + step] for start in range(0, len(computed), step)]
+        self._runs = {name: run for run in runs for name in run}
+        self._latest = _compute(model, runs[0]) if runs else {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        if name in self._runs:
+            if name not in self._latest:
+                self._latest = _compute(self._model, self._runs[name])
+            return self._latest[name]
         found = self._stored[name]
         if isinstance(found, TensorProto):
             return tensor_values(found)
@@ -47,14 +61,15 @@ def evaluate_constants(model: ModelProto, names: Sequence[str]) -> Constants:
 
     Initializers and Constant nodes are read as they stand. What is computed from them (a Transpose of a weight, a
     ConstantOfShape, a Cast from float16) is computed by the runtime, all in one run of only these nodes; if the model
-    is large, in a run for each few.
+    is large, in a run for each few, when they are asked for.
 
     Args:
         model: Topologically sorted, complete in memory.
         names: Constant tensors of the main graph. Initializers that are listed among the inputs count as constants.
 
     Returns:
-        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`. It refers to the model.
+        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`. It refers to the model,
+        which must not change before the values were read.
 
     Raises:
         ValueError: A name is unknown, or depends on a graph input.
@@ -69,11 +84,7 @@ def evaluate_constants(model: ModelProto, names: Sequence[str]) -> Constants:
             value = _constant_value(node.attribute[0])
             if value is not None:
                 found[node.output[0]] = value
-    computed = [name for name in dict.fromkeys(names) if name not in found]
-    step = _AT_ONCE if is_large(model) else max(len(computed), 1)
-    for start in range(0, len(computed), step):
-        found.update(_compute(model, computed[start : start + step]))
-    return Constants(tuple(dict.fromkeys(names)), found)
+    return Constants(model, tuple(dict.fromkeys(names)), found)
 
 
 def _constant_value(attribute: AttributeProto) -> _Stored | None:
@@ -100,8 +111,6 @@ def _dense(sparse: SparseTensorProto) -> NDArray[Any]:
 
 
 def _compute(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    if not names:
-        return {}
     part = extract(model, names)
     if part.graph.input:
         raise ValueError(

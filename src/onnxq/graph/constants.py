@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, numpy_helper
+from onnx import NodeProto
 
 from onnxq.graph.index import ABSENT, GraphIndex
+from onnxq.tensor_data import tensor_values
 
 Array = npt.NDArray[Any]
 
@@ -17,7 +18,7 @@ def stored_value(index: GraphIndex, tensor: int) -> Array | None:
     """The values of an initializer or of a Constant node; None for what is computed, sparse, or no constant."""
     stored = index.initializers.get(tensor)
     if stored is not None:
-        return numpy_helper.to_array(stored)
+        return tensor_values(stored)
     producer = index.producers[tensor]
     if producer == ABSENT or index.nodes[producer].op_type != "Constant":
         return None
@@ -31,7 +32,7 @@ def constant_node_value(node: NodeProto) -> Array | None:
         return None
     match attribute.name:
         case "value":
-            return numpy_helper.to_array(attribute.t)
+            return tensor_values(attribute.t)
         case "value_float":
             return np.array(attribute.f, dtype=np.float32)
         case "value_floats":

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import NodeProto, numpy_helper
+from onnx import NodeProto
 
 from onnxq.graph import MAIN_GRAPH, constant_node_value
 from onnxq.pipeline import Plan, make_plan
 from onnxq.placement import SelectionOptions
 from onnxq.protos import attribute
+from onnxq.tensor_data import tensor_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,14 @@ class ModelPair:
         quantized: What came out.
         policy: "tensorrt" or "onnxruntime": whose fusion rules the result is for.
         selection: What the user asked to be quantized.
+        keep_io_types: Whether float32 inputs and outputs had to stay float32.
     """
 
     float_model: onnx.ModelProto
     quantized: onnx.ModelProto
     policy: str = "tensorrt"
     selection: SelectionOptions = field(default_factory=SelectionOptions)
+    keep_io_types: bool = True
 
     @cached_property
     def plan(self) -> Plan:
@@ -74,7 +77,7 @@ class ModelPair:
         """Values stored in the quantized model's main graph, except big ones that nothing here asks for."""
         graph = self.quantized.graph
         used = {name for node in graph.node if node.op_type in _QDQ for name in node.input}
-        found = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in used}
+        found = {t.name: tensor_values(t) for t in graph.initializer if t.name in used}
         for node in graph.node:
             value = constant_node_value(node) if node.op_type == "Constant" and node.output[0] in used else None
             if value is not None:

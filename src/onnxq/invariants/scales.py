@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -70,21 +71,27 @@ def weights_reconstructed(pair: ModelPair) -> list[Violation]:
     originals = evaluate_constants(pair.plan.prepared.model, [index.tensor_names[tensor] for tensor, _ in weights])
     try:
         stored = evaluate_constants(pair.quantized, [name for _, name in weights])
+        found: list[Violation] = []
+        for (tensor, name), (node, quantization) in weights.items():
+            where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
+            found += _reconstruction(where, originals[index.tensor_names[tensor]], stored[name], quantization)
     except (OnnxqError, ValueError) as error:
         return [Violation("weights-reconstructed", "weights", "known without running the model", str(error))]
-    found = []
-    for (tensor, name), (node, quantization) in weights.items():
-        original = originals[index.tensor_names[tensor]]
-        where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
-        if original.shape != stored[name].shape:
-            expected, got = (f"shape {list(shape)}" for shape in (original.shape, stored[name].shape))
-            found.append(Violation("weights-reconstructed", where, expected, got))
-            continue
-        worst = _error_in_steps(original, stored[name], quantization)
-        if worst is not None and not worst <= 0.5 + _rounding_in_steps(quantization):
-            expected = "within half a step of its float value"
-            found.append(Violation("weights-reconstructed", where, expected, f"off by {worst:.3g} steps"))
     return found
+
+
+def _reconstruction(
+    where: str, original: NDArray[Any], stored: NDArray[Any], quantization: Quantization
+) -> Iterator[Violation]:
+    if original.shape != stored.shape:
+        expected, got = (f"shape {list(shape)}" for shape in (original.shape, stored.shape))
+        yield Violation("weights-reconstructed", where, expected, got)
+        return
+    worst = _error_in_steps(original, stored, quantization)
+    if worst is not None and not worst <= 0.5 + _rounding_in_steps(quantization):
+        yield Violation(
+            "weights-reconstructed", where, "within half a step of its float value", f"off by {worst:.3g} steps"
+        )
 
 
 def _error_in_steps(original: NDArray[Any], stored: NDArray[Any], quantization: Quantization) -> float | None:

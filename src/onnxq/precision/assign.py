@@ -6,9 +6,11 @@ NaN:
 
     mask -> Where(-3.4e38) -> Add -> Softmax -> MatMul          float32 up to and with the Softmax, then half
 
-A constant that would vanish, as a denominator's epsilon does, keeps what is made of it in float32 up to the division:
+A constant that would vanish, as a denominator's epsilon does, keeps what is made of it in float32 up to the division,
+or where the division is a product, up to that:
 
     v -> Add(1e-12) -> Sqrt -> Div -> Conv                      float32 up to and with the Div, then half
+    v -> Add(1e-12) -> Sqrt -> Reciprocal -> Mul -> Conv        float32 up to and with the Mul, then half
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 from onnxq.graph import ABSENT, GraphIndex, Kind, stored_value
-from onnxq.precision.operators import FLOAT, NONE, SOURCES, Operators, Slots
-from onnxq.precision.values import Array, constant_value, overflows, spoils_scale, vanishes
+from onnxq.precision.denominators import denominators
+from onnxq.precision.operators import FLOAT, NONE, READS_ANY, SOURCES, Operators, Slots
+from onnxq.precision.values import Array, constant_value, exceeds, overflows, spoils_scale, vanishes
+from onnxq.protos import is_default_domain
 
 
 class Kept(Enum):
@@ -28,6 +34,7 @@ class Kept(Enum):
     OPERATOR = "its operator has no half-precision form at this opset, or must not be rounded"
     EXCLUDED = "it was excluded"
     CONSTANT = "it is computed from constants only, and rounded where it is used"
+    SHAPE = "it computes with shapes, which must stay exact"
     RANGE = "a constant that reaches it is beyond the range of half precision"
     EPSILON = "a constant that reaches it would become zero in half precision"
     SCALE = "its scale would lose more than 1 % in half precision"
@@ -48,17 +55,24 @@ class Assignment:
 
 _QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
-_CARRIES_WIDE = frozenset(
-    {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Max", "Min", "Pad", "Reshape"}
-    | {"ScatterND", "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where", "Neg", "Abs"}
-)
-"""Ops in whose result a value of an operand can appear as it is."""
+_SCALE = 1
+"""Input of a QuantizeLinear or DequantizeLinear that holds the scale."""
 
-_CARRIES_TINY = frozenset(
-    {"Abs", "Add", "Cast", "Expand", "Identity", "Max", "Neg", "Pow", "Reciprocal", "Reshape", "Sqrt", "Squeeze"}
-    | {"Transpose", "Unsqueeze", "Clip"}
+_COPIES = frozenset(
+    {"Cast", "Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Pad", "Reshape", "ScatterND", "Slice"}
+    | {"Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"}
 )
-"""Ops between an epsilon and the division that it protects."""
+
+_CARRIES_WIDE = frozenset(
+    {"Abs", "Add", "Div", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMin", "Sub", "Sum"} | _COPIES | _QDQ
+)
+"""Ops in whose result a value beyond the range can appear if an operand holds one."""
+
+Computed = Callable[[int], Array | None]
+"""Tensor number -> value of a constant that isn't stored but computed; None for one that isn't known."""
+
+_EPSILONS = {"BatchNormalization": 1e-5, "InstanceNormalization": 1e-5}
+"""Operators that add an attribute of half precision to a denominator, and its default."""
 
 
 def assign(
@@ -67,7 +81,7 @@ def assign(
     low: int,
     *,
     excluded: Set[int] = frozenset(),
-    computed: Mapping[int, Array],
+    computed: Computed,
 ) -> Assignment:
     """Decide for each node, in one pass.
 
@@ -76,84 +90,117 @@ def assign(
         index: The model.
         low: The half-precision type.
         excluded: Nodes that must stay float32.
-        computed: Tensor number -> value, for constants that aren't stored but computed.
+        computed: Gives the values of constants that aren't stored but computed.
 
     Returns:
         The assignment.
     """
     slots: dict[int, Slots] = {}
     kept: dict[int, Kept] = {}
-    taint: dict[int, Kept] = {}
-    values = _Values(index, computed)
-    for node in range(len(index.nodes)):
-        if not _touches_float(index, node) or index.nodes[node].op_type in SOURCES:
+    rules = _Rules(index, low, excluded, computed)
+    for node, proto in enumerate(index.nodes):
+        if not _touches_float(index, node) or proto.op_type in SOURCES:
             continue  # it takes the precision of its readers
+        if proto.op_type in READS_ANY and is_default_domain(proto) and node not in excluded:
+            rules.spread(node, rules.taint.get(index.inputs[node][0]))
+            continue
         allowed = model_operators.slots(index, node)
-        why = _why_kept(index, node, allowed, low, excluded, values, taint)
+        why = rules.why_kept(node, allowed)
         if why is None:
             slots[node] = allowed
         else:
             kept[node] = why
-        _spread(index, node, why, taint)
+        rules.spread(node, why)
     return Assignment(slots, kept)
 
 
-def _why_kept(
-    index: GraphIndex,
-    node: int,
-    allowed: Slots,
-    low: int,
-    excluded: Set[int],
-    values: _Values,
-    taint: Mapping[int, Kept],
-) -> Kept | None:
-    if node in excluded:
-        return Kept.EXCLUDED
-    if _is_folded(index, node):
-        return Kept.CONSTANT
-    if allowed == NONE:
-        return Kept.OPERATOR
-    read = [index.inputs[node][slot] for slot in sorted(allowed.inputs)]
-    if index.nodes[node].op_type in _QDQ:
-        scale = values.of(index.inputs[node][1])
-        if scale is None or spoils_scale(scale, low):
-            return Kept.SCALE
-    for reason, spoils in _SPOILS.items():
-        if any(taint.get(t) == reason or _is_spoiled(values.of(t), spoils, low) for t in read):
-            return reason
-    return None
+class _Rules:
+    """Judges node after node, in their order, and remembers which tensors a constant has spoiled.
 
+    Attributes:
+        taint: Tensors that hold what half precision can't, and why.
+    """
 
-def _is_spoiled(value: Array | None, spoils: Callable[[Array, int], bool], low: int) -> bool:
-    return value is not None and spoils(value, low)
-
-
-def _spread(index: GraphIndex, node: int, why: Kept | None, taint: dict[int, Kept]) -> None:
-    carriers = {Kept.RANGE: _CARRIES_WIDE, Kept.EPSILON: _CARRIES_TINY}.get(why, frozenset()) if why else frozenset()
-    if why is not None and index.nodes[node].op_type in carriers:
-        taint.update((t, why) for t in index.outputs[node] if t != ABSENT)
-
-
-_SPOILS: Mapping[Kept, Callable[[Array, int], bool]] = {Kept.RANGE: overflows, Kept.EPSILON: vanishes}
-
-
-class _Values:
-    """Values of constants: stored ones are read, computed ones were given."""
-
-    def __init__(self, index: GraphIndex, computed: Mapping[int, Array]) -> None:
+    def __init__(self, index: GraphIndex, low: int, excluded: Set[int], computed: Computed) -> None:
+        self.taint: dict[int, Kept] = {}
         self._index = index
+        self._low = low
+        self._excluded = excluded
         self._computed = computed
+        self._denominators = denominators(index)
 
-    def of(self, tensor: int) -> Array | None:
-        if tensor == ABSENT:
+    def why_kept(self, node: int, allowed: Slots) -> Kept | None:
+        """Why a node stays float32; None if it doesn't."""
+        if node in self._excluded:
+            return Kept.EXCLUDED
+        kind = _kind(self._index, node)
+        if kind == Kind.CONSTANT:
+            return Kept.CONSTANT
+        if allowed == NONE:
+            return Kept.OPERATOR
+        if kind == Kind.SHAPE:
+            return Kept.SHAPE
+        is_qdq, inputs = self._index.nodes[node].op_type in _QDQ, self._index.inputs[node]
+        for slot in sorted(allowed.inputs):
+            scales = is_qdq and slot == _SCALE
+            why = self._why_scale_kept(inputs[slot]) if scales else self._why_spoiled(inputs[slot])
+            if why is not None:
+                return why
+        return Kept.EPSILON if self._loses_attribute(node) else None
+
+    def spread(self, node: int, why: Kept | None) -> None:
+        """Note that what a node yields is spoiled like what it reads."""
+        outputs = [t for t in self._index.outputs[node] if t != ABSENT]
+        if why == Kept.RANGE and self._carries_wide(node):
+            self.taint.update(dict.fromkeys(outputs, why))
+        elif why == Kept.EPSILON:
+            hands_on = self._index.nodes[node].op_type in _COPIES or self._inverts(node)
+            self.taint.update((t, why) for t in outputs if hands_on or t in self._denominators)
+
+    def _carries_wide(self, node: int) -> bool:
+        op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
+        return op_type in _CARRIES_WIDE and (op_type != "Div" or self._why_spoiled(inputs[0]) == Kept.RANGE)
+
+    def _inverts(self, node: int) -> bool:
+        """Whether the node makes of a tiny value one beyond the range."""
+        op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
+        return op_type in ("Pow", "Reciprocal") or (op_type == "Div" and self._index.is_constant(inputs[0]))
+
+    def _why_spoiled(self, tensor: int) -> Kept | None:
+        if tensor in self.taint:
+            return self.taint[tensor]
+        value = self._value(tensor)
+        if value is None:
             return None
-        producer = self._index.producers[tensor]
-        if producer != ABSENT and self._index.nodes[producer].op_type == "ConstantOfShape":
-            return constant_value(self._index.nodes[producer])
-        if not self._index.is_constant(tensor):
+        if overflows(value, self._low):
+            return Kept.RANGE
+        return Kept.EPSILON if vanishes(value, self._low, throughout=tensor not in self._denominators) else None
+
+    def _why_scale_kept(self, scale: int) -> Kept | None:
+        value = self._value(scale)
+        if value is None:
+            return Kept.SCALE
+        if exceeds(value, self._low):
+            return Kept.RANGE
+        return Kept.SCALE if spoils_scale(value, self._low) else None
+
+    def _loses_attribute(self, node: int) -> bool:
+        proto = self._index.nodes[node]
+        if not is_default_domain(proto) or proto.op_type not in _EPSILONS:
+            return False
+        epsilon = next((a.f for a in proto.attribute if a.name == "epsilon"), _EPSILONS[proto.op_type])
+        return vanishes(np.array(epsilon, np.float32), self._low)
+
+    def _value(self, tensor: int) -> Array | None:
+        """The value of a constant, stored or computed, or the one that a ConstantOfShape repeats."""
+        index = self._index
+        producer = index.producers[tensor]
+        if producer != ABSENT and index.nodes[producer].op_type == "ConstantOfShape":
+            return constant_value(index.nodes[producer])
+        if not index.is_constant(tensor):
             return None
-        stored = stored_value(self._index, tensor)
-        return stored if stored is not None else self._computed.get(tensor)
+        stored = stored_value(index, tensor)
+        return stored if stored is not None else self._computed(tensor)
 
 
 def computed_constants(index: GraphIndex) -> list[int]:
@@ -165,15 +212,15 @@ def computed_constants(index: GraphIndex) -> list[int]:
         and index.tensor_types[tensor].elem_type == FLOAT
         and index.producers[tensor] != ABSENT
         and index.nodes[index.producers[tensor]].op_type not in SOURCES
-        and any(not _is_folded(index, edge.node) for edge in index.consumers[tensor])
+        and any(_kind(index, edge.node) != Kind.CONSTANT for edge in index.consumers[tensor])
     ]
 
 
-def _is_folded(index: GraphIndex, node: int) -> bool:
-    """Whether a runtime folds the node away, being computed from constants. The Q/DQ of a weight are kept and fused."""
+def _kind(index: GraphIndex, node: int) -> Kind:
+    """What the node's results depend on. Runtimes fold constants, but not the Q/DQ of a weight: they fuse them."""
     if index.nodes[node].op_type in _QDQ:
-        return False
-    return any(t != ABSENT and index.tensor_kinds[t] == Kind.CONSTANT for t in index.outputs[node])
+        return Kind.DATA
+    return min((index.tensor_kinds[t] for t in index.outputs[node] if t != ABSENT), default=Kind.DATA)
 
 
 def _touches_float(index: GraphIndex, node: int) -> bool:

@@ -17,9 +17,10 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex
 from onnxq.precision.assign import Assignment
-from onnxq.precision.operators import FLOAT, SOURCES
-from onnxq.precision.values import constant_value, to_low
+from onnxq.precision.operators import FLOAT, READS_ANY, SOURCES
+from onnxq.precision.values import constant_value, overflows, to_low
 from onnxq.protos import NameSource, is_default_domain
+from onnxq.tensor_data import tensor_values
 
 
 def write_precision(
@@ -64,7 +65,6 @@ class _Writer:
         self._names = NameSource(model)
         self._suffix = TensorProto.DataType.Name(low).lower()
         self._made: dict[int, int] = {}
-        self._dropped: set[int] = set()
         self._additions = [_Additions() for _ in index.scopes]
         self._inputs = {id(s.graph): {v.name: v for v in s.graph.input} for s in index.scopes}
         self._outputs = {id(s.graph): {v.name: v for v in s.graph.output} for s in index.scopes}
@@ -79,14 +79,15 @@ class _Writer:
         public_low = is_main and not self._keep_io_types
         graph = self._graph(tensor)
         declared = self._inputs[id(graph)].get(index.tensor_names[tensor])
-        if declared is not None and public_low:
+        is_public = declared is not None or (is_output and tensor in index.initializers)
+        if is_public and public_low and not self._is_beyond_range(tensor):
             self._retype(declared)
             self._convert_initializer(tensor)
             self._made_low(tensor, low, wide, public_low=True)
-        elif declared is not None or (tensor in index.initializers and is_output):
+        elif declared is not None:
             self._made_float(tensor, low, public_low=False)
         elif tensor in index.initializers:
-            self._settle_initializer(graph, tensor, low, wide)
+            self._settle_initializer(graph, tensor, low, is_read_wide=bool(wide) or is_output)
         elif low and not is_output and self._settle_source(tensor, low, wide):
             return
         elif self._is_low(producer, tensor):
@@ -98,11 +99,8 @@ class _Writer:
         """Put the collected nodes of one graph into it."""
         index, additions = self._index, self._additions[scope]
         graph = index.scopes[scope].graph
-        own = [n for n, s in enumerate(index.node_scope) if s == scope]
-        for node in own:
-            self._drop_if_void(node)
-        kept = (n for n in own if n not in self._dropped)
-        nodes = [*additions.first, *(x for n in kept for x in (index.nodes[n], *additions.after.get(n, ())))]
+        own = (n for n, s in enumerate(index.node_scope) if s == scope)
+        nodes = [*additions.first, *(x for n in own for x in (index.nodes[n], *additions.after.get(n, ())))]
         del graph.node[:]
         graph.node.extend(nodes)
 
@@ -118,7 +116,8 @@ class _Writer:
         low: list[Edge] = []
         wide: list[Edge] = []
         for edge in self._index.consumers[tensor]:
-            if _reads_any(self._index.nodes[edge.node]):
+            node = self._index.nodes[edge.node]
+            if node.op_type in READS_ANY and is_default_domain(node):
                 continue
             slots = self._assignment.slots.get(edge.node)
             (low if slots is not None and edge.input in slots.inputs else wide).append(edge)
@@ -158,36 +157,38 @@ class _Writer:
             self._redirect([e for e in self._index.consumers[tensor] if e not in low], made)
             self._cast(tensor, made, name, self._low)
         elif low:
-            source = self._half_origin(tensor)
-            if source is None:
-                source = self._cast(tensor, name, self._names.fresh(f"{name}_{self._suffix}"), self._low)
-            self._redirect(low, source)
+            self._declare(tensor)
+            self._redirect(low, self._cast(tensor, name, self._names.fresh(f"{name}_{self._suffix}"), self._low))
 
-    def _half_origin(self, tensor: int) -> str | None:
-        """What a Cast to float32 reads, if that is in half precision already: widening and narrowing cancel out."""
-        producer = self._index.producers[tensor]
-        if producer == ABSENT or self._index.nodes[producer].op_type != "Cast":
-            return None
-        source = self._index.inputs[producer][0]
-        if self._index.tensor_types[source].elem_type != self._low:
-            return None
-        return self._index.tensor_names[source]
+    def _declare(self, tensor: int) -> None:
+        """What a custom operator yields is known from who reads it, unless it is declared. A Cast reads anything."""
+        index, graph, name = self._index, self._graph(tensor), self._index.tensor_names[tensor]
+        producer = index.producers[tensor]
+        if producer == ABSENT or is_default_domain(index.nodes[producer]) or index.is_output[tensor]:
+            return
+        if name not in self._declared[id(graph)]:
+            shape = index.tensor_types[tensor].shape
+            graph.value_info.append(helper.make_tensor_value_info(name, FLOAT, shape))
 
-    def _settle_initializer(self, graph: GraphProto, tensor: int, low: list[Edge], wide: list[Edge]) -> None:
+    def _settle_initializer(self, graph: GraphProto, tensor: int, low: list[Edge], *, is_read_wide: bool) -> None:
         stored = self._index.initializers[tensor]
-        if low and not wide:
+        if low and not is_read_wide:
             self._convert_initializer(tensor)
             self._retype(self._declared[id(graph)].get(stored.name))
         elif low:
             name = self._names.fresh(f"{stored.name}_{self._suffix}")
-            graph.initializer.append(numpy_helper.from_array(to_low(numpy_helper.to_array(stored), self._low), name))
+            graph.initializer.append(numpy_helper.from_array(to_low(tensor_values(stored), self._low), name))
             self._redirect(low, name)
+
+    def _is_beyond_range(self, tensor: int) -> bool:
+        stored = self._index.initializers.get(tensor)
+        return stored is not None and overflows(tensor_values(stored), self._low)
 
     def _convert_initializer(self, tensor: int) -> None:
         stored = self._index.initializers.get(tensor)
         if stored is not None:
             doc = stored.doc_string
-            stored.CopyFrom(numpy_helper.from_array(to_low(numpy_helper.to_array(stored), self._low), stored.name))
+            stored.CopyFrom(numpy_helper.from_array(to_low(tensor_values(stored), self._low), stored.name))
             stored.doc_string = doc
 
     def _settle_source(self, tensor: int, low: list[Edge], wide: list[Edge]) -> bool:
@@ -210,7 +211,7 @@ class _Writer:
     def _in_low(self, producer: int) -> NodeProto | None:
         """The node as it yields half precision: a Constant, a ConstantOfShape, a Cast of no float; else None."""
         node = self._index.nodes[producer]
-        if not is_default_domain(node):
+        if not is_default_domain(node) or producer in self._assignment.kept:
             return None
         changed = NodeProto()
         changed.CopyFrom(node)
@@ -228,17 +229,6 @@ class _Writer:
                     attribute.i = self._low
             return changed
         return None
-
-    def _drop_if_void(self, node: int) -> None:
-        """A Cast to half precision of what is made in half precision already is left out."""
-        proto, index = self._index.nodes[node], self._index
-        if proto.op_type != "Cast" or not is_default_domain(proto):
-            return
-        source, result = index.inputs[node][0], index.outputs[node][0]
-        narrows = index.tensor_types[source].elem_type == FLOAT and index.tensor_types[result].elem_type == self._low
-        if narrows and self._made.get(source) == self._low and not index.is_output[result]:
-            self._redirect(index.consumers[result], proto.input[0])
-            self._dropped.add(node)
 
     def _cast(self, tensor: int, source: str, result: str, to: int) -> str:
         """Put a Cast right behind where the tensor is made."""
@@ -265,8 +255,3 @@ class _Writer:
 
     def _graph(self, tensor: int) -> GraphProto:
         return self._index.scopes[self._index.tensor_scope[tensor]].graph
-
-
-def _reads_any(node: NodeProto) -> bool:
-    """Whether the node takes either precision and yields no float of it: it reads what there is."""
-    return is_default_domain(node) and node.op_type in ("Cast", "Shape", "Size")

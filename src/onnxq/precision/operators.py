@@ -25,6 +25,9 @@ _EXACT_INPUTS = {"Dropout": (1,), "Resize": (1, 2), "Upsample": (1,)}
 SOURCES = frozenset({"Constant", "ConstantOfShape"})
 """Operators that take their type from an attribute: each reader can have the precision that it wants."""
 
+READS_ANY = frozenset({"Cast", "Shape", "Size"})
+"""Operators that take either precision and yield none of their own: they read what there is."""
+
 NEVER = frozenset({"Celu", "If", "Loop", "NonMaxSuppression", "Scan", "SequenceMap", "Upsample"})
 """Operators that stay float32: bodies have float32 boundaries, and the others lose more than digits."""
 
@@ -54,6 +57,8 @@ class Operators:
         schema = self._schema(proto)
         if schema is None or proto.op_type in NEVER or proto.op_type in SOURCES:
             return NONE
+        if any(_is_container(index, t) for t in (*index.inputs[node], *index.outputs[node])):
+            return NONE  # nothing says what a sequence or optional holds, so they pass through as they are
         inputs = [_float32(index, t) for t in index.inputs[node]]
         outputs = [_float32(index, t) for t in index.outputs[node]]
         allowed = {c.type_param_str for c in schema.type_constraints if self._low in c.allowed_type_strs}
@@ -89,6 +94,10 @@ class Operators:
 def _type_variable(parameters: Sequence[OpSchema.FormalParameter], slot: int) -> str:
     """Type variable (or fixed type) of the parameter at a position; the last one may be variadic."""
     return str(parameters[min(slot, len(parameters) - 1)].type_str) if parameters else ""
+
+
+def _is_container(index: GraphIndex, tensor: int) -> bool:
+    return tensor != ABSENT and index.tensor_types[tensor].kind != "tensor"
 
 
 def _float32(index: GraphIndex, tensor: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -13,8 +14,14 @@ from onnxq.graph import constant_node_value
 
 Array = NDArray[Any]
 
+_PIECE = 2**20
+"""Elements that are looked at together."""
+
 SCALE_LOSS = 0.01
 """Greatest relative error that a scale may take on in half precision."""
+
+STEPS = 127
+"""Steps of a scale that an 8-bit value counts at least."""
 
 _DTYPES: dict[int, Any] = {TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16: ml_dtypes.bfloat16}
 
@@ -37,14 +44,19 @@ def constant_value(node: NodeProto) -> Array | None:
 
 def overflows(values: Array, low: int) -> bool:
     """Whether a finite value becomes infinite."""
-    if not _is_float(values):
-        return False
-    return bool((np.isfinite(values) & ~np.isfinite(to_low(values, low).astype(np.float32))).any())
+    return any(
+        bool((np.isfinite(part) & ~np.isfinite(to_low(part, low).astype(np.float32))).any()) for part in _parts(values)
+    )
 
 
-def vanishes(values: Array, low: int) -> bool:
-    """Whether it is not zero, but becomes zero throughout: a denominator's epsilon, as a rule."""
-    return bool(_is_float(values) and values.any() and not to_low(values, low).astype(np.float32).any())
+def vanishes(values: Array, low: int, *, throughout: bool = True) -> bool:
+    """Whether what isn't zero becomes zero: everywhere, or (not `throughout`) in some place."""
+    some_lost = some_kept = False
+    for part in _parts(values):
+        kept = to_low(part, low).astype(np.float32) != 0
+        some_kept |= bool(kept.any())
+        some_lost |= bool(((part != 0) & ~kept).any())
+    return some_lost and not (throughout and some_kept)
 
 
 def spoils_scale(scale: Array, low: int) -> bool:
@@ -55,5 +67,13 @@ def spoils_scale(scale: Array, low: int) -> bool:
         return not bool((np.isfinite(kept) & (kept > 0) & (np.abs(kept - wide) <= SCALE_LOSS * wide)).all())
 
 
-def _is_float(values: Array) -> bool:
-    return values.dtype in (np.float32, np.float64)
+def exceeds(scale: Array, low: int) -> bool:
+    """Whether a scale times an 8-bit step count is beyond the range."""
+    return overflows(scale.astype(np.float32) * np.float32(STEPS), low)
+
+
+def _parts(values: Array) -> Iterator[Array]:
+    """Float values in pieces, since what is made of them takes more memory than they do; no pieces of other values."""
+    if values.dtype in (np.float32, np.float64):
+        flat = values.reshape(-1)
+        yield from (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))

@@ -19,6 +19,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from onnxq.graph import constant_node_value
 from onnxq.protos import attribute, walk_graphs
+from onnxq.tensor_data import tensor_values
 
 
 def strip_pairs(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -53,7 +54,7 @@ def _bypass(graph: GraphProto) -> dict[str, str]:
     """
     producers = {name: node for node in graph.node for name in node.output if name}
     operands = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
-    stored = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in operands}
+    stored = {t.name: tensor_values(t) for t in graph.initializer if t.name in operands}
     originals: dict[str, str] = {}
     kept = []
     for node in graph.node:

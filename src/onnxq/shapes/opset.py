@@ -15,12 +15,12 @@ from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxq.errors import InvalidModelError, UnsupportedError
-from onnxq.model_io import PROTO_LIMIT
-from onnxq.protos import bodies, describe, is_default_domain, opset_version
+from onnxq.protos import bodies, copy_fields, describe, is_default_domain, opset_version
 from onnxq.shapes.graphs import defined_names, walk
 from onnxq.shapes.inference import Inferred, infer
 from onnxq.shapes.skeleton import without_payload
 from onnxq.shapes.validity import check_model
+from onnxq.tensor_data import is_large
 
 M = TypeVar("M", bound=Message)
 
@@ -50,19 +50,14 @@ def raise_opset(model: ModelProto, minimum: int) -> ModelProto:
     if minimum > newest:
         raise UnsupportedError(f"opset {minimum} is wanted, but the installed onnx ends at {newest}; upgrade onnx")
     light = _light_copy(model)
-    if light.ByteSize() >= PROTO_LIMIT:
-        raise UnsupportedError(f"the model is too large to be converted from opset {version} to {minimum}; {WAY_OUT}")
+    converted = ModelProto()
     try:
-        graph = onnx.version_converter.convert_version(light, minimum).graph
+        converted.graph.CopyFrom(onnx.version_converter.convert_version(light, minimum).graph)
     except Exception as error:  # the converter raises whatever its adapters do
         reason = _culprit(light, minimum) or str(error).strip().partition("\n")[0]
         raise UnsupportedError(f"opset {version} can't be converted to {minimum}: {reason}; {WAY_OUT}") from None
-    _restore(graph, model.graph, version)
-    converted = ModelProto()
-    converted.graph.CopyFrom(graph)
-    for field, value in model.ListFields():
-        if field.name != "graph":
-            converted.MergeFrom(ModelProto(**{field.name: value}))
+    _restore(converted.graph, model.graph, version)
+    copy_fields(converted, model, leave_out="graph")
     for entry in converted.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = minimum
@@ -155,7 +150,7 @@ def _check(converted: ModelProto, original: ModelProto) -> None:
 
 def _objection(model: ModelProto) -> str:
     """What the ONNX checker objects to; empty for a model that is valid, or too large to be asked about."""
-    if model.ByteSize() >= PROTO_LIMIT:
+    if is_large(model):
         return ""
     try:
         onnx.checker.check_model(model)

@@ -12,6 +12,7 @@ from onnxq.shapes.graphs import body_place
 from onnxq.shapes.inference import Inferred, infer
 from onnxq.shapes.naming import name_nodes
 from onnxq.shapes.opset import raise_opset
+from onnxq.shapes.outer_outputs import own_outputs
 from onnxq.shapes.stale import correct_declarations, merged_types
 from onnxq.shapes.validity import check_model, sort_nodes
 from onnxq.tensor_types import GraphTypes, ValueType, value_type
@@ -56,8 +57,9 @@ def prepare(model: ModelProto, *, min_opset: int = 1, copy: bool = True) -> Prep
     if copy:
         original, model = model, ModelProto()
         model.CopyFrom(original)
+    changes = own_outputs(model)
     check_model(model)
-    changes = sort_nodes(model.graph)
+    changes += sort_nodes(model.graph)
     changes += name_nodes(model.graph)
     before = opset_version(model)
     model = raise_opset(model, min_opset)

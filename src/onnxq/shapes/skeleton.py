@@ -6,12 +6,14 @@ So stale declarations can't mislead, and models of any size can be inferred in m
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from math import prod
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from onnxq.protos import bodies
+from onnxq.graph import constant_node_value
+from onnxq.protos import bodies, is_default_domain
 from onnxq.shapes.graphs import captured_names, is_typed
 from onnxq.shapes.schemas import Operators
 
@@ -41,10 +43,10 @@ def _skeleton_graph(
     if outer is not None:
         # ONNX's inference doesn't look up the data of captured constants: give the body its own.
         bones.initializer.extend(outer[name] for name in captured_names(graph) if name in outer)
-    constants = {**(outer or {}), **_small_constants(graph)}
+    constants = {**(outer or {}), **_small_constants(graph, outer or {})}
     for node in graph.node:
         light_bodies = {name: _skeleton_graph(body, operators, constants) for name, body in bodies(node)}
-        bones.node.append(_light_node(node, light_bodies))
+        bones.node.append(_transparent(node, constants) or _light_node(node, light_bodies))
     with_default = {tensor.name for tensor in graph.initializer}
     for value in graph.input:
         if value.name not in with_default:
@@ -56,14 +58,38 @@ def _skeleton_graph(
     return bones
 
 
-def _small_constants(graph: GraphProto) -> dict[str, TensorProto]:
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
+def _transparent(node: NodeProto, constants: Mapping[str, TensorProto]) -> NodeProto | None:
+    """A Constant in place of the Identity of one: ONNX's inference doesn't look through it for data."""
+    if not _is_identity(node) or node.input[0] not in constants:
+        return None
+    return helper.make_node("Constant", [], node.output, name=node.name, value=constants[node.input[0]])
+
+
+def _is_identity(node: NodeProto) -> bool:
+    return node.op_type == "Identity" and is_default_domain(node) and len(node.input) == len(node.output) == 1
+
+
+def _small_constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
+    """The graph's own constants by name, Identities of its own and of outer ones included."""
+    found = {tensor.name: tensor for tensor in graph.initializer if _is_small(tensor)}
+    known = ChainMap(found, dict(outer))
     for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            tensors[node.output[0]] = TensorProto()
-            tensors[node.output[0]].CopyFrom(node.attribute[0].t)
-            tensors[node.output[0]].name = node.output[0]
-    return {name: tensor for name, tensor in tensors.items() if _is_small(tensor)}
+        tensor = known.get(node.input[0]) if _is_identity(node) else _constant_tensor(node)
+        if tensor is not None and _is_small(tensor):
+            found[node.output[0]] = TensorProto()
+            found[node.output[0]].CopyFrom(tensor)
+            found[node.output[0]].name = node.output[0]
+    return found
+
+
+def _constant_tensor(node: NodeProto) -> TensorProto | None:
+    """What a Constant node yields; None for strings, sparse values, and other nodes."""
+    if node.op_type != "Constant" or not is_default_domain(node) or not node.attribute:
+        return None
+    if node.attribute[0].name == "value":
+        return node.attribute[0].t
+    value = constant_node_value(node)
+    return None if value is None or value.dtype == object else numpy_helper.from_array(value)
 
 
 def _skeleton_tensor(tensor: TensorProto) -> TensorProto:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 
-from onnx import GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 from onnxq.protos import bodies
 from onnxq.shapes.changes import Change
-from onnxq.shapes.graphs import body_place, has_shape, is_typed, passed_in
+from onnxq.shapes.graphs import TRIP_INPUTS, body_place, has_shape, is_typed, passed_in
 from onnxq.shapes.inference import Inferred
 from onnxq.tensor_types import value_type
 
@@ -67,7 +67,31 @@ def _correct_inner(
                 changes += _correct_if_declared(value, below, "input", there)
             for value in body.output:
                 changes += _correct_if_declared(value, below, "output", there)
+            if node.op_type == "Loop":
+                changes += _open_changing_dims(node, body, below, known, there)
             _correct_inner(body, below, known, there, changes)
+
+
+def _open_changing_dims(
+    node: NodeProto, body: GraphProto, inferred: Inferred, known: Mapping[str, TypeProto], place: str
+) -> list[Change]:
+    """A dim that the initial value of a Loop has and that doesn't last can't be declared as a number in its body."""
+    changes = []
+    for start, formal, end in zip(node.input[TRIP_INPUTS:], body.input[TRIP_INPUTS:], body.output[1:], strict=False):
+        initial = value_type(known.get(start, TypeProto())).shape or ()
+        lasting = value_type(inferred.types.get(formal.name, TypeProto())).shape or ()
+        changing = [
+            i for i, (a, b) in enumerate(zip(initial, lasting, strict=False)) if isinstance(a, int) and b is None
+        ]
+        for role, value in (("input", formal), ("output", end)):
+            before, dims = str(value_type(value.type)), value.type.tensor_type.shape.dim
+            numbers = [i for i in changing if i < len(dims) and dims[i].HasField("dim_value")]
+            for i in numbers:
+                dims[i].ClearField("dim_value")
+            if numbers:
+                what = f"declared {before}, is {value_type(value.type)}"
+                changes.append(Change("S7", f'{role} "{value.name}"{place}', what))
+    return changes
 
 
 def _correct_if_declared(value: ValueInfoProto, inferred: Inferred, role: str, place: str) -> list[Change]:

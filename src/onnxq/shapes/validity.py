@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from heapq import heapify, heappop, heappush
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxq.errors import InvalidModelError
 from onnxq.protos import bodies, describe, walk_tensors
 from onnxq.shapes.changes import Change
 from onnxq.shapes.graphs import STANDARD_DOMAINS, body_place, defined_names, free_names, walk
 from onnxq.shapes.schemas import Operators
+from onnxq.tensor_data import tensor_values
 
 
 def check_model(model: ModelProto) -> None:
@@ -110,6 +111,41 @@ def _check_operators(model: ModelProto) -> None:
         for node in graph.node:
             if node.domain in STANDARD_DOMAINS and operators.is_opaque(node):
                 raise InvalidModelError(f"{describe(node)}{place}: {_unknown_operator(node, operators)}")
+            schema = operators.schema(node)
+            _check_operands(node, schema, place)
+            _check_attributes(node, schema, place)
+
+
+def _check_operands(node: NodeProto, schema: onnx.defs.OpSchema | None, place: str) -> None:
+    """A node has as many inputs and outputs as its operator takes, so that all that follows may rely on them."""
+    if schema is None:
+        return
+    for what, names, least, most in (
+        ("inputs", node.input, schema.min_input, schema.max_input),
+        ("outputs", node.output, schema.min_output, schema.max_output),
+    ):
+        if not least <= len(names) <= most:
+            raise InvalidModelError(f"{describe(node)}{place}: it has {len(names)} {what}, and needs {least} to {most}")
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    for name, parameter in zip(node.input, schema.inputs, strict=False):
+        if not name and parameter.option == single:
+            raise InvalidModelError(f'{describe(node)}{place}: its input "{parameter.name}" is missing')
+
+
+def _check_attributes(node: NodeProto, schema: onnx.defs.OpSchema | None, place: str) -> None:
+    """Attributes are of the types that the operator gives them, and a Constant has exactly one."""
+    if schema is None:
+        return
+    if schema.name == "Constant" and len(node.attribute) != 1:
+        raise InvalidModelError(f"{describe(node)}{place}: it needs one attribute, its value")
+    for a in node.attribute:
+        known = schema.attributes.get(a.name)
+        if known is None or a.ref_attr_name:
+            continue
+        held = {AttributeProto.TENSOR: "t", AttributeProto.GRAPH: "g", AttributeProto.SPARSE_TENSOR: "sparse_tensor"}
+        wanted = str(known.type).rpartition(".")[2]
+        if AttributeProto.AttributeType.Name(a.type) != wanted or (a.type in held and not a.HasField(held[a.type])):
+            raise InvalidModelError(f'{describe(node)}{place}: its attribute "{a.name}" is no {wanted}')
 
 
 def _check_data_types(model: ModelProto) -> None:
@@ -128,7 +164,7 @@ def _check_stored_values(model: ModelProto) -> None:
     """Refuse tensors that hold more or fewer values than their shape has: a damaged file, or external data left out."""
     for tensor in walk_tensors(model):
         try:
-            numpy_helper.to_array(tensor)
+            tensor_values(tensor)
         except Exception as error:  # the library raises several unrelated types
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InvalidModelError(f'the values of tensor "{tensor.name}" can\'t be read: {reason}') from None
@@ -164,13 +200,8 @@ def _check_names(graph: GraphProto, outer: Mapping[str, None], place: str) -> No
                     f'{describe(node)}{place} reads "{name}", which nobody makes{_near(name, visible)}'
                 )
     for value in graph.output:
-        if value.name in own:
-            continue
-        if value.name in outer:
-            raise InvalidModelError(
-                f'output "{value.name}"{place} is a tensor of the outer graph; pass it through an Identity node there'
-            )
-        raise InvalidModelError(f'output "{value.name}"{place} is made by nobody{_near(value.name, visible)}')
+        if value.name not in own:
+            raise InvalidModelError(f'output "{value.name}"{place} is made by nobody{_near(value.name, visible)}')
     for node in graph.node:
         for attribute, body in bodies(node):
             _check_names(body, visible, body_place(node, attribute, place))

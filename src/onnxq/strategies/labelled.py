@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxq.strategies.topology import Topology
+from onnxq.strategies.topology import PrecisionTopology, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,13 @@ class LabelledModel:
     Attributes:
         model: A valid float32 model.
         adds: One label for each Add, Sum and Sub of the graph, in node order.
-        topology: The decisions that `build` makes this very model of: the reproducer.
+        topology: The decisions that `build` or `build_precision` makes this very model of: the reproducer.
     """
 
     model: onnx.ModelProto
     adds: tuple[LabelledAdd, ...]
-    topology: Topology
+    topology: Topology | PrecisionTopology
 
     def __repr__(self) -> str:
-        return f"build({self.topology!r})"
+        maker = "build" if isinstance(self.topology, Topology) else "build_precision"
+        return f"{maker}({self.topology!r})"

@@ -11,14 +11,16 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxq.strategies.ground_truth import LinearOp, Value, Verdict, judge, longest
 from onnxq.strategies.labelled import LabelledAdd, LabelledModel
 from onnxq.strategies.topology import Topology
 
-Array = npt.NDArray[np.float32] | npt.NDArray[np.int64]
-Attribute = int | float | str | tuple[int, ...] | TensorProto
+Array = npt.NDArray[np.float32] | npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+Attribute = int | float | str | tuple[int, ...] | TensorProto | GraphProto
+
+_DATA_TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 
 BACKBONES = frozenset({"Conv", "ConvTranspose"})
 LINEAR = BACKBONES | {"Gemm", "MatMul"}
@@ -40,6 +42,7 @@ class Network:
         self._adds: list[LabelledAdd] = []
         self._made: list[Value] = []
         self._consumed: set[str] = set()
+        self._elem_types: dict[str, int] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -49,7 +52,7 @@ class Network:
     def input(self, shape: tuple[int, ...]) -> Value:
         """A new graph input."""
         value = Value(f"x{len(self._inputs)}", shape)
-        self._inputs.append(_float_tensor(value.name, shape))
+        self._inputs.append(_tensor(value.name, shape))
         return value
 
     def normal(self, shape: tuple[int, ...], deviation: float) -> npt.NDArray[np.float32]:
@@ -64,7 +67,7 @@ class Network:
         """A float constant, stored as the topology says."""
         name = self.setting(array)
         if self.topology.constants == "input":
-            self._inputs.append(_float_tensor(name, array.shape))
+            self._inputs.append(_tensor(name, array.shape))
         return name
 
     def setting(self, array: Array) -> str:
@@ -74,7 +77,7 @@ class Network:
         tensor = TensorProto(
             name="" if in_node else name,
             dims=array.shape,
-            data_type=TensorProto.INT64 if array.dtype == np.int64 else TensorProto.FLOAT,
+            data_type=_DATA_TYPES[array.dtype.kind],
             raw_data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(),
         )
         if in_node:
@@ -92,6 +95,8 @@ class Network:
         through: Value | None = None,
         macs: int = 0,
         weights: int = 0,
+        elem_type: int = TensorProto.FLOAT,
+        captures: Sequence[Value] = (),
         **attributes: Attribute,
     ) -> Value:
         """Append a node with one output.
@@ -104,9 +109,11 @@ class Network:
                 at a convolution.
             macs: Multiply-accumulates of a linear op.
             weights: Number of its weights.
+            elem_type: Element type of the output.
+            captures: Values that its bodies read.
             **attributes: Attributes of the node.
         """
-        variable = [v for v in inputs if isinstance(v, Value)]
+        variable = [v for v in (*inputs, *captures) if isinstance(v, Value)]
         number = len(self._nodes)
         name = f"{op_type.lower()}_{number}"
         linear = LinearOp(number, macs, weights) if op_type in LINEAR else None
@@ -117,6 +124,7 @@ class Network:
         backbone = linear if op_type in BACKBONES else through.backbone if through else None
         self._write(op_type, [v.name if isinstance(v, Value) else v for v in inputs], name, attributes)
         value = Value(name, shape, backbone, ancestors, path, most)
+        self._elem_types[name] = elem_type
         self._consumed.update(v.name for v in variable)
         self._made.append(value)
         return value
@@ -148,7 +156,7 @@ class Network:
                 node=self._nodes,
                 input=self._inputs,
                 initializer=self._initializers,
-                output=[_float_tensor(v.name, v.shape) for v in outputs],
+                output=[_tensor(v.name, v.shape, self._elem_types[v.name]) for v in outputs],
             ),
         )
         return LabelledModel(model, tuple(self._adds), self.topology)
@@ -181,12 +189,14 @@ def _attribute(name: str, value: Attribute) -> AttributeProto:
         return AttributeProto(name=name, type=AttributeProto.STRING, s=value.encode())
     if isinstance(value, TensorProto):
         return AttributeProto(name=name, type=AttributeProto.TENSOR, t=value)
+    if isinstance(value, GraphProto):
+        return AttributeProto(name=name, type=AttributeProto.GRAPH, g=value)
     return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
 
 
-def _float_tensor(name: str, shape: Sequence[int]) -> ValueInfoProto:
+def _tensor(name: str, shape: Sequence[int], elem_type: int = TensorProto.FLOAT) -> ValueInfoProto:
     tensor = onnx.TypeProto.Tensor(
-        elem_type=TensorProto.FLOAT,
+        elem_type=elem_type,
         shape=onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=d) for d in shape]),
     )
     return ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=tensor))

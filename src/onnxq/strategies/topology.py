@@ -41,6 +41,16 @@ ACTIVATIONS = (
 )
 """Activations, the simplest first. From "silu" on they are written out in several nodes."""
 
+# fmt: off
+PIECES = (
+    "relu", "matmul", "shared", "tiny", "wide",
+    "cast", "epsilon", "mask", "fill", "empty",
+    "resize", "positions", "sequence", "normalization", "output_cast",
+    "if", "loop",
+)
+# fmt: on
+"""Pieces of models that are hard to lower to half precision, the simplest first. `onnxq.strategies.pieces` draws each."""
+
 NODE_NAMES = ("unique", "unnamed", "repeated")
 """How nodes are named; "repeated" gives all one name, which ONNX allows and onnxruntime refuses to load."""
 
@@ -49,6 +59,9 @@ CONSTANTS = ("initializer", "node", "input")
 
 OLDEST_OPSET, NEWEST_OPSET = 13, 24
 """Versions of the default operator set that `build` writes."""
+
+OLDEST_PRECISION_OPSET = 17
+"""First version that `build_precision` writes: the first one with LayerNormalization."""
 
 
 def _short_repr(self: Any) -> str:
@@ -129,6 +142,61 @@ class Topology:
         _check_range("seed", self.seed, 0)
         if self.channels < 16 or self.channels % 16:
             raise UsageError(f"channels must be a positive multiple of 16, not {self.channels!r}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Piece:
+    """One decision of a `PrecisionTopology`.
+
+    Attributes:
+        kind: One of `PIECES`.
+        source: The tensor that it reads, counted back from the newest.
+        variant: Which form of the kind; taken modulo the number of forms.
+
+    Raises:
+        UsageError: A word is unknown or a number negative.
+    """
+
+    kind: str
+    source: int = 0
+    variant: int = 0
+
+    __repr__ = _short_repr
+
+    def __post_init__(self) -> None:
+        _check_word("kind", self.kind, PIECES)
+        _check_range("source", self.source, 0)
+        _check_range("variant", self.variant, 0)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PrecisionTopology:
+    """All decisions that make a model for half precision.
+
+    Attributes:
+        pieces: The pieces in order.
+        opset: Version of the default operator set.
+        node_names: One of `NODE_NAMES`.
+        constants: One of `CONSTANTS`.
+        seed: Seed of all weights.
+
+    Raises:
+        UsageError: A word is unknown or a number out of range.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    opset: int = 20
+    node_names: str = "unique"
+    constants: str = "initializer"
+    seed: int = 0
+
+    __repr__ = _short_repr
+
+    def __post_init__(self) -> None:
+        _check_word("node_names", self.node_names, NODE_NAMES)
+        _check_word("constants", self.constants, CONSTANTS)
+        _check_range("opset", self.opset, OLDEST_PRECISION_OPSET, NEWEST_OPSET)
+        _check_range("seed", self.seed, 0)
 
 
 def _check_word(name: str, value: Any, allowed: tuple[str, ...]) -> None:
