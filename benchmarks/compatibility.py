@@ -129,7 +129,7 @@ def page(results: Sequence[Result], command: str) -> Iterator[str]:
     tools = list(dict.fromkeys(r.tool for r in results))
     yield "# Compatibility\n"
     yield f"""\
-What the cases of the builtin corpus find in onnxq and in its peers:
+What {len({r.case for r in results})} cases of the builtin corpus find in onnxq and in its peers:
 {", ".join(tools)}.
 Each was given the same models, the same options and the same calibration samples, in the environment that its own
 requirements ask for, on the CPU. This page is written by

@@ -64,6 +64,21 @@ class TestWhatIsCollected:
     def test_a_corpus_within_an_argument_is_collected_once(self, pytester: pytest.Pytester) -> None:
         assert sorted(self.ids(pytester, "--onnxq-corpus", "corpus", ".")) == [GOOD, BAD, "tests/test_own.py::test_own"]
 
+    def test_overlapping_corpora_are_collected_once(self, pytester: pytest.Pytester) -> None:
+        assert self.ids(pytester, "--onnxq-corpus", "corpus/b", "--onnxq-corpus", "corpus") == [GOOD, BAD]
+
+    @pytest.mark.parametrize("folder", ["venv/lib", "build", ".hidden"])
+    def test_a_corpus_in_a_folder_that_pytest_ignores(self, pytester: pytest.Pytester, folder: str) -> None:
+        """Such as the builtin one in a virtual environment within the project: nothing else may get lost."""
+        inside = pytester.path / folder
+        inside.mkdir(parents=True)
+        pytester.path.joinpath("corpus").rename(inside / "corpus")
+        (inside / "test_foreign.py").write_text("def test_foreign(): pass\n")
+        expected = sorted([f"{folder}/{GOOD}", f"{folder}/{BAD}", "tests/test_own.py::test_own"])
+        assert sorted(self.ids(pytester, "--onnxq-corpus", f"{folder}/corpus", ".")) == expected
+        pytester.makeini(f"[pytest]\nonnxq_corpus = {folder}/corpus")
+        assert sorted(self.ids(pytester)) == expected
+
     def test_several_corpora_of_which_one_is_a_file(self, pytester: pytest.Pytester) -> None:
         ids = self.ids(pytester, "--onnxq-corpus", "corpus/b/bad/case.toml", "--onnxq-corpus", "corpus/a")
         assert ids == [BAD, GOOD]

@@ -22,14 +22,34 @@ def arguments(config: pytest.Config, paths: Sequence[Path]) -> list[str]:
     """
     sources = pytest.Config.ArgsSource
     on_command_line = bool(config.getoption("onnxq_corpus"))
+    apart = [p for p in paths if not any(other != p and p.is_relative_to(other) for other in paths)]
     if config.args_source == sources.INVOCATION_DIR and on_command_line:
-        return [str(path) for path in paths]
-    if config.args_source != sources.ARGS:
-        return [*config.args, *map(str, paths)]
+        return [str(path) for path in apart]
+    if config.args_source == sources.ARGS and not on_command_line:
+        return [*config.args]
     start = config.invocation_params.dir
     named = [Path(os.path.abspath(start / argument.partition("::")[0])) for argument in config.args]  # noqa: PTH100
-    unselected = [p for p in paths if not any(n != p and n.is_relative_to(p) for n in named)]
-    return [*config.args, *(str(path) for path in unselected if on_command_line)]
+    if config.args_source == sources.ARGS:
+        apart = [p for p in apart if not any(n != p and n.is_relative_to(p) for n in named)]
+    added = [path for path in apart if not _is_reached(config, path, named)]
+    if pytest.version_tuple < (9,) and any(path.is_relative_to(folder) for path in added for folder in named):
+        # pytest 8 takes the outer of two arguments for collected as soon as it has passed it on its way to the inner
+        # one, and forgets what else is there. Nothing is there twice: it doesn't get to the inner one by itself.
+        config.option.keepduplicates = True
+    return [*config.args, *map(str, added)]
+
+
+def _is_reached(config: pytest.Config, path: Path, folders: Sequence[Path]) -> bool:
+    """Whether pytest gets to a path by itself from one of the folders that it collects, past none that it ignores."""
+    return any(
+        not any(
+            config.hook.pytest_ignore_collect(collection_path=on_the_way, config=config)
+            for on_the_way in (path, *path.parents)
+            if on_the_way != folder and on_the_way.is_relative_to(folder)
+        )
+        for folder in folders
+        if path.is_relative_to(folder)
+    )
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:

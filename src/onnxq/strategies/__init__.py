@@ -10,7 +10,21 @@ Draw a topology (plain data, the reproducer), or a model that `build` made of on
 """
 
 from onnxq.strategies.labelled import LabelledAdd, LabelledModel
+from onnxq.strategies.precision import build_precision, precision_models, precision_topologies
 from onnxq.strategies.residual import build, residual_models, residual_topologies
-from onnxq.strategies.topology import Block, Topology
+from onnxq.strategies.topology import Block, Piece, PrecisionTopology, Topology
 
-__all__ = ["residual_models", "residual_topologies", "build", "Block", "Topology", "LabelledAdd", "LabelledModel"]
+__all__ = [
+    "residual_models",
+    "residual_topologies",
+    "build",
+    "Block",
+    "Topology",
+    "precision_models",
+    "precision_topologies",
+    "build_precision",
+    "Piece",
+    "PrecisionTopology",
+    "LabelledAdd",
+    "LabelledModel",
+]

@@ -25,7 +25,7 @@ VARIANTS = 8
 LOWEST = float(np.finfo(np.float32).min)
 
 _FLOAT, _HALF, _DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
-_BFLOAT, _INT64, _BOOL = TensorProto.BFLOAT16, TensorProto.INT64, TensorProto.BOOL
+_INT64, _BOOL = TensorProto.INT64, TensorProto.BOOL
 
 Writer = Callable[[Network, Value, Value, int], Value]
 """Appends a piece: network, what it reads, the model's input, the variant -> what it makes."""
@@ -90,7 +90,7 @@ def _cast(net: Network, x: Value, _: Value, variant: int) -> Value:
 
 
 def _epsilon(net: Network, x: Value, _: Value, variant: int) -> Value:
-    """x / norm, with an epsilon that vanishes in half precision, of a norm that is zero or not."""
+    """Division by a norm, with an epsilon that vanishes in half precision; the norm is zero or not."""
     epsilon = _number(net, 1e-12)
     if variant % 2:
         x = net.apply("Mul", [x, _number(net, 0)], SHAPE)
@@ -110,7 +110,7 @@ def _epsilon(net: Network, x: Value, _: Value, variant: int) -> Value:
 
 def _mask(net: Network, x: Value, given: Value, variant: int) -> Value:
     """Attention masks of the lowest float, one row masked throughout."""
-    keep = net.apply("Greater", [given, net.setting(np.float32([[0], [100]]))], SHAPE, elem_type=_BOOL)
+    keep = net.apply("Greater", [given, net.setting(np.array([[0], [100]], np.float32))], SHAPE, elem_type=_BOOL)
     lowest = _number(net, LOWEST)
     match variant % 3:
         case 0:
@@ -142,10 +142,10 @@ def _empty(net: Network, x: Value, _: Value, variant: int) -> Value:
 def _resize(net: Network, x: Value, _: Value, variant: int) -> Value:
     """Twice the height and back, with constant, shared or computed scales, with and without an empty roi."""
     image = net.apply("Reshape", [x, net.setting(np.array([1, 1, ROWS, WIDTH]))], (1, 1, ROWS, WIDTH))
-    double = np.float32([1, 1, 2, 1])
+    double = np.array([1, 1, 2, 1], np.float32)
     scales: Value | str = net.setting(double)
     if variant % 3 == 1:
-        image = net.apply("Mul", [image, net.setting(np.float32([1]))], image.shape)
+        image = net.apply("Mul", [image, net.setting(np.ones(1, np.float32))], image.shape)
         scales = net.apply("Identity", [scales], (4,))
     elif variant % 3 == 2:
         height = net.apply("Shape", [image], (4,), elem_type=_INT64)
@@ -193,37 +193,54 @@ def _output_cast(net: Network, x: Value, _: Value, variant: int) -> Value:
 
 
 def _if(net: Network, x: Value, given: Value, variant: int) -> Value:
-    """Two branches that capture the value and a weight; in the second form the first holds an If itself."""
+    """Two branches that capture the value and a weight; in the second form one holds an If itself."""
     weight = net.parameter(net.uniform((WIDTH,), 0.5, 1))
     greatest = net.apply("ReduceMax", [given], (), keepdims=0)
     condition = net.apply("Greater", [greatest, _number(net, 0)], (), elem_type=_BOOL)
-    product, negative = _body("product", "Mul", [x.name, weight]), _body("negative", "Neg", [x.name])
+    branch = _branch("then", NodeProto(op_type="Mul", input=[x.name, weight]))
+    other = _branch("else", NodeProto(op_type="Add", input=[x.name, weight]))
     if variant % 2:
-        inner = helper.make_node("If", [condition.name], [""], then_branch=product, else_branch=negative)
-        product = _graph("nested", [inner])
-    other = _body("sum", "Add", [x.name, weight])
-    return net.apply(
-        "If", [condition], SHAPE, captures=[x, condition], then_branch=_own_names(net, product), else_branch=other
-    )
+        inner = _branch("inner", NodeProto(op_type="Neg", input=[x.name]))
+        node = helper.make_node("If", [condition.name], [], then_branch=branch, else_branch=inner)
+        branch = _branch("outer", node)
+    return net.apply("If", [condition], SHAPE, captures=[x], then_branch=branch, else_branch=other)
 
 
 def _loop(net: Network, x: Value, given: Value, variant: int) -> Value:
     """Two rounds of state = state * 0.5 + captured, or of state + counter."""
-    state, result = "state", "next"
     if variant % 2:
-        nodes = [helper.make_node("Cast", ["round"], ["number"], to=_FLOAT), _node("Add", [state, "number"], result)]
+        step = [helper.make_node("Cast", ["round"], ["number"], to=_FLOAT)]
+        step.append(NodeProto(op_type="Add", input=["state", "number"], output=["next"]))
     else:
-        half = helper.make_node("Constant", [], ["half"], value_float=0.5)
-        nodes = [half, _node("Mul", [state, "half"], "product"), _node("Add", ["product", given.name], result)]
-    nodes.insert(0, _node("Identity", ["go_on"], "goes_on"))
+        step = [helper.make_node("Constant", [], ["half"], value_float=0.5)]
+        step.append(NodeProto(op_type="Mul", input=["state", "half"], output=["product"]))
+        step.append(NodeProto(op_type="Add", input=["product", given.name], output=["next"]))
     body = GraphProto(
         name="rounds",
-        node=nodes,
-        input=[_declared("round", _INT64, ()), _declared("go_on", _BOOL, ()), _declared(state, _FLOAT, SHAPE)],
-        output=[_declared("goes_on", _BOOL, ()), _declared(result, _FLOAT, SHAPE)],
+        node=[NodeProto(op_type="Identity", input=["go_on"], output=["goes_on"]), *step],
+        input=[_value("round", _INT64, ()), _value("go_on", _BOOL, ()), _value("state", _FLOAT, SHAPE)],
+        output=[_value("goes_on", _BOOL, ()), _value("next", _FLOAT, SHAPE)],
     )
     rounds, go_on = net.setting(np.array(2)), net.setting(np.array(True))
-    return net.apply("Loop", [rounds, go_on, x], SHAPE, captures=[given], body=_own_names(net, body))
+    return net.apply("Loop", [rounds, go_on, x], SHAPE, captures=[given], body=body)
+
+
+def _branch(name: str, node: NodeProto) -> GraphProto:
+    """A body of one unnamed node. Names in bodies have no number, so they hide none of the graphs around them."""
+    node.output[:] = [f"{name}_result"]
+    return GraphProto(name=name, node=[node], output=[_value(node.output[0], _FLOAT, SHAPE)])
+
+
+def _value(name: str, elem_type: int, shape: tuple[int, ...]) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, elem_type, shape)
+
+
+def _unary(net: Network, op_type: str, x: Value) -> Value:
+    return net.apply(op_type, [x], x.shape)
+
+
+def _number(net: Network, value: float | np.float32) -> str:
+    return net.parameter(np.array(value, np.float32))
 
 
 WRITERS: Mapping[str, Writer] = MappingProxyType(

@@ -49,7 +49,7 @@ PIECES = (
     "if", "loop",
 )
 # fmt: on
-"""Pieces of models that are hard to lower to half precision, the simplest first. `onnxq.strategies.pieces` draws each."""
+"""Pieces of models that are hard to lower to half precision, the simplest first. `onnxq.strategies.pieces` has each."""
 
 NODE_NAMES = ("unique", "unnamed", "repeated")
 """How nodes are named; "repeated" gives all one name, which ONNX allows and onnxruntime refuses to load."""
