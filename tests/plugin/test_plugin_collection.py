@@ -78,6 +78,9 @@ class TestWhatIsCollected:
         assert sorted(self.ids(pytester, "--onnxq-corpus", f"{folder}/corpus", ".")) == expected
         pytester.makeini(f"[pytest]\nonnxq_corpus = {folder}/corpus")
         assert sorted(self.ids(pytester)) == expected
+        assert self.ids(pytester, "-k", "bad") == [f"{folder}/{BAD}"]
+        pytester.runpytest().assert_outcomes(passed=2, failed=1)
+        pytester.runpytest("--lf").assert_outcomes(failed=1)
 
     def test_several_corpora_of_which_one_is_a_file(self, pytester: pytest.Pytester) -> None:
         ids = self.ids(pytester, "--onnxq-corpus", "corpus/b/bad/case.toml", "--onnxq-corpus", "corpus/a")

@@ -7,7 +7,7 @@ from onnxq.protos import attribute, describe, is_default_domain
 
 
 def why_unrunnable(index: GraphIndex) -> str:
-    """Name the first TopK that asks for more elements than its axis has.
+    """Name the first TopK that asks for more elements than its axis has, or for less than none.
 
     Runtimes infer shapes when they load a model, and ONNX's inference refuses such a node. The model can still be
     converted to another precision, since its types are known.
@@ -27,10 +27,11 @@ def why_unrunnable(index: GraphIndex) -> str:
         axis = attribute(node, "axis", -1)
         if shape is None or wanted is None or wanted.size != 1 or not -len(shape) <= axis < len(shape):
             continue
-        length = shape[axis]
-        if isinstance(length, int) and int(wanted.reshape(-1)[0]) > length:
+        length, count = shape[axis], int(wanted.reshape(-1)[0])
+        if count < 0 or (isinstance(length, int) and count > length):
+            has = f", which has {length}" if isinstance(length, int) else ""
             return (
-                f'{describe(node)} takes {int(wanted.reshape(-1)[0])} elements of "{index.tensor_names[data]}" along '
-                f"axis {axis}, which has {length}: no runtime loads such a model; lower K, or only convert the model"
+                f'{describe(node)} takes {count} elements of "{index.tensor_names[data]}" along axis {axis}{has}: '
+                "no runtime loads such a model; mend K, or only convert the model"
             )
     return ""

@@ -20,12 +20,10 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from onnxq.printable import one_line
-from onnxq.pytest_plugin.collecting import arguments, parametrize
+from onnxq.pytest_plugin.collecting import collect_hidden, make_case_file, parametrize, plan_collection
 from onnxq.pytest_plugin.items import BrokenCaseItem, CaseFile, CheckItem, finish_report
 from onnxq.pytest_plugin.options import OPTIONS_KEY, add_options, read_options, tested_quantizers
 from onnxq.pytest_plugin.summary import Summary
@@ -33,6 +31,8 @@ from onnxq.pytest_plugin.summary import Summary
 pytest.register_assert_rewrite("onnxq.testing")
 
 pytest_plugins = ("onnxq.pytest_fixtures",)
+
+HIDDEN_KEY = pytest.StashKey[tuple[Path, ...]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,10 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("help"):
         return
     config.stash[OPTIONS_KEY] = options = read_options(config)
+    config.stash[HIDDEN_KEY] = ()
     if options.paths or options.specs != ("onnxq",):
         tested_quantizers(config)
     if options.paths:
-        config.args[:] = arguments(config, options.paths)
+        collection = plan_collection(config, options.paths)
+        config.args[:] = collection.arguments
+        config.stash[HIDDEN_KEY] = collection.hidden
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist: its controller does that
         config.pluginmanager.register(Summary(config, options), "onnxq-summary")
 
@@ -84,14 +87,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     below = any(file_path.is_relative_to(path) for path in parent.config.stash[OPTIONS_KEY].paths)
     if not below and not parent.session.isinitpath(file_path):
         return None
-    relative = Path(os.path.relpath(file_path, parent.config.rootpath)).as_posix()
-    kwargs: dict[str, Any] = {"path": file_path}
-    if relative.startswith("../") or not relative.isprintable():
-        # Outside of the project pytest starts the id below the corpus: two corpora can have equal ids, and none can be
-        # pasted. Ids are printed as they are.
-        kwargs["nodeid"] = one_line(relative)
-    case_file: CaseFile = CaseFile.from_parent(parent, **kwargs)
-    return case_file
+    return make_case_file(parent, file_path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add cases that pytest doesn't get to, before anything is deselected."""
+    collect_hidden(session, items, config.stash[HIDDEN_KEY])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from onnxq.printable import one_line
+from onnxq.pytest_plugin.items import CaseFile
 from onnxq.pytest_plugin.options import OPTIONS_KEY, CorpusOptions, tested_quantizers
 
 
-def arguments(config: pytest.Config, paths: Sequence[Path]) -> list[str]:
+@dataclass(frozen=True)
+class Collection:
+    """How the corpora get into the run.
+
+    Attributes:
+        arguments: What pytest should collect.
+        hidden: Corpora that lie in a folder of `arguments`, but below one that pytest ignores: often the builtin one, in
+            a virtual environment within the project. As further arguments pytest 9 would drop them; pytest 8 would
+            lose the rest instead. So their cases are added to what pytest has collected.
+    """
+
+    arguments: tuple[str, ...]
+    hidden: tuple[Path, ...] = ()
+
+
+def plan_collection(config: pytest.Config, paths: Sequence[Path]) -> Collection:
     """What pytest should collect.
 
     - Files named on the command line: these and the corpora of the command line. But an argument that lies in a corpus
@@ -24,19 +43,43 @@ def arguments(config: pytest.Config, paths: Sequence[Path]) -> list[str]:
     on_command_line = bool(config.getoption("onnxq_corpus"))
     apart = [p for p in paths if not any(other != p and p.is_relative_to(other) for other in paths)]
     if config.args_source == sources.INVOCATION_DIR and on_command_line:
-        return [str(path) for path in apart]
+        return Collection(tuple(map(str, apart)))
     if config.args_source == sources.ARGS and not on_command_line:
-        return [*config.args]
+        return Collection(tuple(config.args))
     start = config.invocation_params.dir
     named = [Path(os.path.abspath(start / argument.partition("::")[0])) for argument in config.args]  # noqa: PTH100
     if config.args_source == sources.ARGS:
         apart = [p for p in apart if not any(n != p and n.is_relative_to(p) for n in named)]
-    added = [path for path in apart if not _is_reached(config, path, named)]
-    if pytest.version_tuple < (9,) and any(path.is_relative_to(folder) for path in added for folder in named):
-        # pytest 8 takes the outer of two arguments for collected as soon as it has passed it on its way to the inner
-        # one, and forgets what else is there. Nothing is there twice: it doesn't get to the inner one by itself.
-        config.option.keepduplicates = True
-    return [*config.args, *map(str, added)]
+    within = [path for path in apart if any(path.is_relative_to(folder) for folder in named)]
+    added = [str(path) for path in apart if path not in within]
+    hidden = [path for path in within if not _is_reached(config, path, named)]
+    return Collection((*config.args, *added), tuple(hidden))
+
+
+def collect_hidden(session: pytest.Session, items: list[pytest.Item], paths: Sequence[Path]) -> None:
+    """Add the cases of hidden corpora to what was collected, in the way in which pytest itself collects."""
+    if not paths:
+        return
+    from onnxq.corpus.discover import find_cases
+
+    for path in find_cases(paths):
+        report = session.ihook.pytest_make_collect_report(collector=make_case_file(session, path))
+        session.ihook.pytest_collectreport(report=report)
+        for item in report.result or ():
+            session.ihook.pytest_itemcollected(item=item)
+            items.append(item)
+
+
+def make_case_file(parent: pytest.Collector, path: Path) -> CaseFile:
+    """The collector of a case."""
+    relative = Path(os.path.relpath(path, parent.config.rootpath)).as_posix()
+    kwargs: dict[str, Any] = {"path": path}
+    if relative.startswith("../") or not relative.isprintable():
+        # Outside of the project pytest starts the id below the corpus: two corpora can have equal ids, and none can be
+        # pasted. Ids are printed as they are.
+        kwargs["nodeid"] = one_line(relative)
+    case_file: CaseFile = CaseFile.from_parent(parent, **kwargs)
+    return case_file
 
 
 def _is_reached(config: pytest.Config, path: Path, folders: Sequence[Path]) -> bool:

@@ -36,6 +36,10 @@ def implied_shape(node: NodeProto, inputs: Sequence[ValueType | None]) -> Shape 
         return None
     if node.op_type == "TopK":
         return _with_open_axis(data, attribute(node, "axis", -1))
+    if node.op_type == "GatherND":
+        return _gathered(
+            data, inputs[1].shape if len(inputs) > 1 and inputs[1] else None, attribute(node, "batch_dims", 0)
+        )
     if node.op_type == "Unsqueeze":
         return None if count is None else (None,) * (len(data) + count)
     if node.op_type == "Squeeze":
@@ -53,6 +57,14 @@ def _length(kind: ValueType | None) -> int | None:
         return None
     length = kind.shape[0]
     return length if isinstance(length, int) and length >= 0 else None
+
+
+def _gathered(data: Shape, indices: Shape | None, batch_dims: int) -> Shape | None:
+    """Each row of the indices picks from the data along as many axes as it is long, behind the batch dims."""
+    row = indices[-1] if indices else None
+    if not indices or not isinstance(row, int) or not 0 <= batch_dims + row <= len(data):
+        return None
+    return (*indices[:-1], *data[batch_dims + row :])
 
 
 def _with_open_axis(shape: Shape, axis: int) -> Shape | None:
