@@ -38,9 +38,8 @@ class Measured:
 
 
 def write_model(file: Path, blocks: int) -> None:
-    """An embedding table, residual blocks of two weights each, a weight behind a Transpose; one weight in memory."""
+    """An embedding table, residual blocks of two weights each, a weight behind a Transpose. Nothing is held."""
     import numpy as np
-    import onnx
     from onnx import TensorProto, helper
 
     rng = np.random.default_rng(0)

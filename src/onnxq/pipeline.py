@@ -160,6 +160,7 @@ def quantize(
     unrunnable = why_unrunnable(plan.index)
     if unrunnable:
         raise InvalidModelError(unrunnable)
+    is_kept = find_quantization(plan.prepared.model) is not None
     warnings = _warnings(plan)
     feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
     activations = plan.placement.activations
@@ -173,7 +174,7 @@ def quantize(
         plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
     tell("writing Q/DQ")
     quantized, kept = _write(plan, ranges), tuple[KeptFloat, ...]()
-    if high_precision_dtype in HALF_TYPES:
+    if high_precision_dtype in HALF_TYPES and not is_kept:
         tell(f"lowering to {high_precision_dtype}")
         lowered = lower(
             replace(plan.prepared, model=quantized, types=infer_types(quantized)[0]),

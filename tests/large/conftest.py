@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -36,15 +35,3 @@ def save(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return save_external
-
-
-@contextmanager
-def unchanged(folder: Path) -> Iterator[None]:
-    """Nothing that is in a folder changes, and nothing is left in it."""
-    before = contents(folder)
-    yield
-    assert contents(folder) == before
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from onnxq.cli.arguments import Commands, add_command
-from onnxq.cli.display import count, show, size
+from onnxq.cli.display import count, show, written
 from onnxq.convert import Lowered, convert
 from onnxq.errors import UsageError
 
@@ -71,7 +71,7 @@ def convert_command(options: Namespace) -> int:
 
 def kept_text(lowered: Lowered, output: Path) -> str:
     """What a conversion made of a model, in a few lines."""
-    lines = [f"wrote {output} ({size(output.stat().st_size)})"]
+    lines = [written(output)]
     reasons = Counter(kept.why for kept in lowered.kept)
     lines += [f"float32: {count(number, 'node')}: {why.value}" for why, number in reasons.items()]
     return "\n".join(lines)

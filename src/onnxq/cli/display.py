@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxq.inspection import AddReport, Inspection
 from onnxq.invariants import Violation
+from onnxq.model_io import model_files
 from onnxq.pipeline import QuantizationResult
 from onnxq.placement import Placement
 from onnxq.placement.ops import LINEAR
@@ -37,7 +38,7 @@ def summary_text(result: QuantizationResult, output: Path) -> str:
     residual = sum(r.is_residual for r in placement.residuals)
     found = f"{count(residual, 'residual Add')}, {count(len(result.ranges), 'calibrated tensor')}"
     lines = [
-        f"wrote {output} ({size(output.stat().st_size)})",
+        written(output),
         f"quantized: {', '.join(parts) or 'nothing'} ({found})",
     ]
     changes = [f"changed: {change.where}: {change.what}" for change in result.changes if change.rule != "S8"]
@@ -125,6 +126,12 @@ def aligned(rows: Sequence[Sequence[str]], *, indent: int = 0, right: bool = Fal
 def count(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def written(output: Path) -> str:
+    """The files of a model that was written, and their size."""
+    files = model_files(output)
+    return f"wrote {', '.join(map(str, files))} ({size(sum(file.stat().st_size for file in files))})"
 
 
 def size(number: int) -> str:

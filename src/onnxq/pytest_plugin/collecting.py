@@ -22,8 +22,8 @@ class Collection:
 
     Attributes:
         arguments: What pytest should collect.
-        hidden: Corpora that lie in a folder of `arguments`, but below one that pytest ignores: often the builtin one, in
-            a virtual environment within the project. As further arguments pytest 9 would drop them; pytest 8 would
+        hidden: Corpora that lie in a folder of `arguments`, but below one that pytest ignores: often the builtin one,
+            in a virtual environment within the project. As further arguments pytest 9 would drop them; pytest 8 would
             lose the rest instead. So their cases are added to what pytest has collected.
     """
 
@@ -56,7 +56,7 @@ def plan_collection(config: pytest.Config, paths: Sequence[Path]) -> Collection:
     return Collection((*config.args, *added), tuple(hidden))
 
 
-def collect_hidden(session: pytest.Session, items: list[pytest.Item], paths: Sequence[Path]) -> None:
+def collect_hidden(session: pytest.Session, items: list[pytest.Item], paths: tuple[Path, ...]) -> None:
     """Add the cases of hidden corpora to what was collected, in the way in which pytest itself collects."""
     if not paths:
         return

@@ -13,6 +13,7 @@ from onnxq.strategies.labelled import LabelledAdd, LabelledModel
 from onnxq.strategies.precision import build_precision, precision_models, precision_topologies
 from onnxq.strategies.residual import build, residual_models, residual_topologies
 from onnxq.strategies.topology import Block, Piece, PrecisionTopology, Topology
+from onnxq.strategies.weakened import WEAKNESSES, WeakenedModel, weaken, weakened
 
 __all__ = [
     "residual_models",
@@ -25,6 +26,10 @@ __all__ = [
     "build_precision",
     "Piece",
     "PrecisionTopology",
+    "weakened",
+    "weaken",
+    "WeakenedModel",
+    "WEAKNESSES",
     "LabelledAdd",
     "LabelledModel",
 ]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from onnxq.protos import NameSource, raise_ir_version
+from onnxq.protos import NameSource
 
 OPAQUE_DOMAIN = "onnxq.opaque"
 """Domain of an operator that nobody knows."""
@@ -153,15 +153,13 @@ def _opaque_branch(model: ModelProto) -> None:
 def _add_topk(model: ModelProto, name: str, source: str, k: str) -> None:
     cast = helper.make_node("Cast", [f"{name}_indices"], [f"{name}_numbers"], to=TensorProto.FLOAT)
     values = f"{name}_values"
-    model.graph.node.extend(
-        [NodeProto(op_type="TopK", input=[source, k], output=[values, f"{name}_indices"]), cast]
-    )
+    model.graph.node.extend([NodeProto(op_type="TopK", input=[source, k], output=[values, f"{name}_indices"]), cast])
     elem_type = next(_tensors(model)).type.tensor_type.elem_type
     model.graph.output.append(helper.make_tensor_value_info(values, elem_type, []))
     model.graph.output.append(helper.make_tensor_value_info(cast.output[0], TensorProto.FLOAT, [1, 1, 1, 1, 1]))
 
 
-def _constant_attribute(tensor: TensorProto) -> object:
+def _constant_attribute(tensor: TensorProto) -> AttributeProto:
     array = numpy_helper.to_array(tensor)
     if array.dtype == np.float32 and array.ndim == 0:
         return helper.make_attribute("value_float", float(array))
@@ -176,3 +174,25 @@ def _constant_attribute(tensor: TensorProto) -> object:
 
 def _tensors(model: ModelProto) -> Iterator[ValueInfoProto]:
     return (value for value in model.graph.output if value.type.HasField("tensor_type"))
+
+
+WEAKNESSES: Mapping[str, Weakness] = MappingProxyType(
+    {
+        "no_value_info": _no_value_info,
+        "topk_computed": _topk_computed,
+        "topk_above_axis": _topk_above_axis,
+        "opaque_branch": _opaque_branch,
+        "wrong_types": _wrong_types,
+        "stale_value_info": _stale_value_info,
+        "rank_0_outputs": _rank_0_outputs,
+        "wrong_rank_outputs": _wrong_rank_outputs,
+        "wrong_dims": _wrong_dims,
+        "zero_dims": _zero_dims,
+        "missing_dims": _missing_dims,
+        "missing_shapes": _missing_shapes,
+        "unnamed_batch": _unnamed_batch,
+        "constants_as_nodes": _constants_as_nodes,
+        "initializers_as_inputs": _initializers_as_inputs,
+    }
+)
+"""Every weakness by name, the simplest first, in the order in which several are applied."""
