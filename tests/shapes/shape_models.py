@@ -53,6 +53,14 @@ RUNNABLE = {
     + """g (float[2,3] x, bool c) => (float y, float s) <int64 n = {3}> { y, s = Loop(n, c, x) <
         body = b (int64 i, bool ci, float state) => (bool co, float next, float each) {
             co = Identity(ci) next = Add(state, x) each = ReduceSum<keepdims = 0>(next) }> }""",
+    "loop_counter": HEAD
+    + """g (float[2,3] x, bool c) => (float y) <int64 n = {3}> { y = Loop(n, c, x) <
+        body = b (int64 i, bool ci, float state) => (bool co, float next) {
+            co = Identity(ci) f = Cast<to = 1>(i) next = Add(state, f) }> }""",
+    "loop_counter_of_one": HEAD
+    + """g (float[3] x, bool c) => (float y) <int64 n = {3}> { y = Loop(n, c, x) <
+        body = b (int64[1] i, bool ci, float state) => (bool co, float next) {
+            co = Identity(ci) f = Cast<to = 1>(i) next = Add(state, f) }> }""",
     "loop_growing": HEAD
     + """g (float[2,3] x, bool c) => (float[2,3] y) <int64 n = {3}> { y = Loop(n, c, x) <
         body = b (int64 i, bool ci, float[2,3] state) => (bool co, float[2,3] next) {

@@ -136,6 +136,8 @@ def test_types_agree_with_the_runtime(name):
         ("identity_of_scales", "z", "float[1, 1, 8, 8]"),
         ("if_passes_outer", "y", "float[2, 3]"),
         ("loop", "y", "float[2, 3]"),
+        ("loop_counter", "y", "float[2, 3]"),
+        ("loop_counter_of_one", "y", "float[3]"),
         ("scan", "s", "float[4, 3]"),
         ("qdq_fp16", "y", "float16[2, 3]"),
         ("k_above_axis", "y", "float[3, 5]"),

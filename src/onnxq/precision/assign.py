@@ -23,7 +23,7 @@ import numpy as np
 
 from onnxq.graph import ABSENT, GraphIndex, Kind, stored_value
 from onnxq.precision.denominators import denominators
-from onnxq.precision.operators import FLOAT, NONE, READS_ANY, SOURCES, Operators, Slots
+from onnxq.precision.operators import FLOAT, NONE, QDQ, READS_ANY, SOURCES, Operators, Slots
 from onnxq.precision.values import Array, constant_value, exceeds, overflows, spoils_scale, vanishes
 from onnxq.protos import is_default_domain
 
@@ -53,8 +53,6 @@ class Assignment:
     kept: Mapping[int, Kept]
 
 
-_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
-
 _SCALE = 1
 """Input of a QuantizeLinear or DequantizeLinear that holds the scale."""
 
@@ -64,7 +62,7 @@ _COPIES = frozenset(
 )
 
 _CARRIES_WIDE = frozenset(
-    {"Abs", "Add", "Div", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMin", "Sub", "Sum"} | _COPIES | _QDQ
+    {"Abs", "Add", "Div", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMin", "Sub", "Sum"} | _COPIES | QDQ
 )
 """Ops in whose result a value beyond the range can appear if an operand holds one."""
 
@@ -140,7 +138,7 @@ class _Rules:
             return Kept.OPERATOR
         if kind == Kind.SHAPE:
             return Kept.SHAPE
-        is_qdq, inputs = self._index.nodes[node].op_type in _QDQ, self._index.inputs[node]
+        is_qdq, inputs = self._index.nodes[node].op_type in QDQ, self._index.inputs[node]
         for slot in sorted(allowed.inputs):
             scales = is_qdq and slot == _SCALE
             why = self._why_scale_kept(inputs[slot]) if scales else self._why_spoiled(inputs[slot])
@@ -218,7 +216,7 @@ def computed_constants(index: GraphIndex) -> list[int]:
 
 def _kind(index: GraphIndex, node: int) -> Kind:
     """What the node's results depend on. Runtimes fold constants, but not the Q/DQ of a weight: they fuse them."""
-    if index.nodes[node].op_type in _QDQ:
+    if index.nodes[node].op_type in QDQ:
         return Kind.DATA
     return min((index.tensor_kinds[t] for t in index.outputs[node] if t != ABSENT), default=Kind.DATA)
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex
 from onnxq.precision.assign import Assignment
-from onnxq.precision.operators import FLOAT, READS_ANY, SOURCES
-from onnxq.precision.values import constant_value, overflows, to_low
+from onnxq.precision.operators import FLOAT, QDQ, READS_ANY, SOURCES
+from onnxq.precision.values import constant_value, overflows, scale_to_low, to_low
 from onnxq.protos import NameSource, is_default_domain
 from onnxq.tensor_data import tensor_values
 
@@ -177,7 +179,7 @@ class _Writer:
             self._retype(self._declared[id(graph)].get(stored.name))
         elif low:
             name = self._names.fresh(f"{stored.name}_{self._suffix}")
-            graph.initializer.append(numpy_helper.from_array(to_low(tensor_values(stored), self._low), name))
+            graph.initializer.append(numpy_helper.from_array(self._lowered(tensor), name))
             self._redirect(low, name)
 
     def _is_beyond_range(self, tensor: int) -> bool:
@@ -188,8 +190,14 @@ class _Writer:
         stored = self._index.initializers.get(tensor)
         if stored is not None:
             doc = stored.doc_string
-            stored.CopyFrom(numpy_helper.from_array(to_low(tensor_values(stored), self._low), stored.name))
+            stored.CopyFrom(numpy_helper.from_array(self._lowered(tensor), stored.name))
             stored.doc_string = doc
+
+    def _lowered(self, tensor: int) -> NDArray[Any]:
+        """The values of an initializer in half precision."""
+        readers = self._index.consumers[tensor]
+        is_scale = readers and all(e.input == 1 and self._index.nodes[e.node].op_type in QDQ for e in readers)
+        return (scale_to_low if is_scale else to_low)(tensor_values(self._index.initializers[tensor]), self._low)
 
     def _settle_source(self, tensor: int, low: list[Edge], wide: list[Edge]) -> bool:
         """A node that can yield either precision. Returns whether the tensor was settled here."""

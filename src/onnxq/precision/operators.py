@@ -28,6 +28,9 @@ SOURCES = frozenset({"Constant", "ConstantOfShape"})
 READS_ANY = frozenset({"Cast", "Shape", "Size"})
 """Operators that take either precision and yield none of their own: they read what there is."""
 
+QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""The two halves of a Q/DQ pair."""
+
 NEVER = frozenset({"Celu", "If", "Loop", "NonMaxSuppression", "Scan", "SequenceMap", "Upsample"})
 """Operators that stay float32: bodies have float32 boundaries, and the others lose more than digits."""
 

@@ -32,6 +32,15 @@ def to_low(values: Array, low: int) -> Array:
         return values.astype(_DTYPES[low])
 
 
+def scale_to_low(scales: Array, low: int) -> Array:
+    """Scales in half precision, rounded up: one that is rounded down would clip the greatest value by up to a step."""
+    kept = np.array(to_low(scales, low))
+    is_less = kept.astype(np.float32) < scales.astype(np.float32)
+    bits = kept.reshape(-1).view(np.uint16)
+    bits[is_less.reshape(-1)] += 1  # the next number away from zero, of either half-precision type
+    return bits.view(kept.dtype).reshape(kept.shape)
+
+
 def constant_value(node: NodeProto) -> Array | None:
     """The float32 value of a Constant, or the one that a ConstantOfShape repeats; None if there is none stored."""
     if node.op_type == "Constant":
@@ -62,7 +71,9 @@ def vanishes(values: Array, low: int, *, throughout: bool = True) -> bool:
 def spoils_scale(scale: Array, low: int) -> bool:
     """Whether a scale underflows, overflows or loses more than `SCALE_LOSS` somewhere."""
     wide = scale.astype(np.float64)
-    kept = to_low(scale, low).astype(np.float64)
+    if not (wide > 0).all():
+        return True
+    kept = scale_to_low(scale, low).astype(np.float64)
     with np.errstate(invalid="ignore"):
         return not bool((np.isfinite(kept) & (kept > 0) & (np.abs(kept - wide) <= SCALE_LOSS * wide)).all())
 

@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from onnxq.graph import constant_node_value
 from onnxq.protos import bodies, is_default_domain
-from onnxq.shapes.graphs import captured_names, is_typed
+from onnxq.shapes.graphs import TRIP_INPUTS, captured_names, is_typed
 from onnxq.shapes.schemas import Operators
 
 SMALL = 1024
@@ -34,9 +34,12 @@ def make_skeleton(model: ModelProto, operators: Operators) -> ModelProto:
 
 
 def _skeleton_graph(
-    graph: GraphProto, operators: Operators, outer: Mapping[str, TensorProto] | None = None
+    graph: GraphProto, operators: Operators, outer: Mapping[str, TensorProto] | None = None, owner: str = ""
 ) -> GraphProto:
-    """The skeleton of one graph; of a body if `outer` (the small constants of the graphs around it) is given."""
+    """The skeleton of one graph; of a body if `outer` (the small constants of the graphs around it) is given.
+
+    `owner` is the op type of the node that holds the body.
+    """
     bones = GraphProto(name=graph.name)
     bones.initializer.extend(_skeleton_tensor(tensor) for tensor in graph.initializer)
     bones.sparse_initializer.extend(graph.sparse_initializer)
@@ -45,17 +48,26 @@ def _skeleton_graph(
         bones.initializer.extend(outer[name] for name in captured_names(graph) if name in outer)
     constants = {**(outer or {}), **_small_constants(graph, outer or {})}
     for node in graph.node:
-        light_bodies = {name: _skeleton_graph(body, operators, constants) for name, body in bodies(node)}
+        light_bodies = {name: _skeleton_graph(body, operators, constants, node.op_type) for name, body in bodies(node)}
         bones.node.append(_transparent(node, constants) or _light_node(node, light_bodies))
     with_default = {tensor.name for tensor in graph.initializer}
-    for value in graph.input:
-        if value.name not in with_default:
+    for position, value in enumerate(graph.input):
+        if owner == "Loop" and position < TRIP_INPUTS:
+            bones.input.append(_trip_input(value, position))
+        elif value.name not in with_default:
             bones.input.append(_known_dims_only(value) if outer is None else ValueInfoProto(name=value.name))
     bones.output.extend(ValueInfoProto(name=value.name) for value in graph.output)
     opaque = {name for node in graph.node if operators.is_opaque(node) for name in node.output}
     declared = {value.name: value for value in (*graph.value_info, *graph.output) if is_typed(value.type)}
     bones.value_info.extend(_known_dims_only(value) for name, value in declared.items() if name in opaque)
     return bones
+
+
+def _trip_input(value: ValueInfoProto, position: int) -> ValueInfoProto:
+    """The counter or condition of a Loop: a scalar, unless the body declares one element. No other node knows that."""
+    shape = value.type.tensor_type.shape.dim
+    elem_type = TensorProto.BOOL if position else TensorProto.INT64
+    return helper.make_tensor_value_info(value.name, elem_type, [1] if len(shape) == 1 else [])
 
 
 def _transparent(node: NodeProto, constants: Mapping[str, TensorProto]) -> NodeProto | None:

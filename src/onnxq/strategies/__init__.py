@@ -13,7 +13,8 @@ from onnxq.strategies.labelled import LabelledAdd, LabelledModel
 from onnxq.strategies.precision import build_precision, precision_models, precision_topologies
 from onnxq.strategies.residual import build, residual_models, residual_topologies
 from onnxq.strategies.topology import Block, Piece, PrecisionTopology, Topology
-from onnxq.strategies.weakened import WEAKNESSES, WeakenedModel, weaken, weakened
+from onnxq.strategies.weakened import WeakenedModel, weaken, weakened
+from onnxq.strategies.weaknesses import WEAKNESSES
 
 __all__ = [
     "residual_models",

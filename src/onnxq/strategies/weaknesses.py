@@ -132,7 +132,7 @@ def _topk_computed(model: ModelProto) -> None:
 
 def _topk_above_axis(model: ModelProto) -> None:
     """The same with a constant K that is more than there are elements, with which onnxruntime refuses the model."""
-    name, k = (NameSource(model).fresh(n) for n in ("topk", "topk_k"))
+    name, k = (NameSource(model).fresh(n) for n in ("topk_above_axis", "topk_above_axis_k"))
     model.graph.initializer.append(numpy_helper.from_array(np.array([10**6]), k))
     _add_topk(model, name, next(_tensors(model)).name, k)
 
