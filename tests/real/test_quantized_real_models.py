@@ -101,23 +101,35 @@ class Case:
     float_model: ModelProto
     result: onnxq.QuantizationResult
     samples: list[Feed]
+    highest_bound: float
 
 
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.fixture(scope="module", params=MODELS)
+SLOW_IN_HALF = {"alexnet", "densenet121", "inception_v1", "inception_v2", "squeezenet", "vgg19", "zfnet512"}
+"""Their weights are made at run time from a few numbers, so half precision shows nothing on them but time."""
+
+HALF_SQNR = 50.0
+"""Bound in half precision, in dB, where the table has a higher one."""
+
+RUNS = [(name, "fp32") for name in MODELS] + [(name, "fp16") for name in MODELS if name not in SLOW_IN_HALF]
+
+
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: f"{run[0]}-{run[1]}")
 def case(request) -> Case:
-    expected = MODELS[request.param]
+    name, precision = request.param
+    expected = MODELS[name]
     path = expected.path
     if path is None:
         pytest.skip(f"{expected.package} isn't installed, or holds no {expected.file}")
     rng = np.random.default_rng(0)
     before = digest(path)
     calibration = [expected.feed(rng) for _ in range(2)]
-    result = onnxq.quantize(path, calibration_data=calibration)
-    return Case(expected, path, before, onnx.load(path), result, [expected.feed(rng)])
+    result = onnxq.quantize(path, calibration_data=calibration, high_precision_dtype=precision)
+    highest = HALF_SQNR if precision == "fp16" else float("inf")
+    return Case(expected, path, before, onnx.load(path), result, [expected.feed(rng)], highest)
 
 
 def test_the_file_is_untouched(case):
@@ -153,7 +165,7 @@ def test_it_runs_with_optimizations_off_and_on_and_is_close_to_float(case):
         ratios = output_sqnr(expected, run_model(case.result.model, case.samples, optimize=optimize))
         assert ratios.keys() == case.expected.min_sqnr.keys()
         for name, ratio in ratios.items():
-            assert ratio >= case.expected.min_sqnr[name], name
+            assert ratio >= min(case.expected.min_sqnr[name], case.highest_bound), name
 
 
 def test_resnet50_is_of_the_old_format_that_it_stands_for_here():
