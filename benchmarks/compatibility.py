@@ -140,10 +140,6 @@ A quantizer is judged by its own policy: under "tensorrt" exactly the skip of a 
 "onnxruntime" both inputs may be. Most cases say only which placement is right for TensorRT; then nothing is said here
 about onnxruntime's. Many cases are faults that were found in these very tools, so the numbers say what the corpus tells
 apart, not how good a tool is with everyday models.
-
-One fault of onnxruntime's quantizer, on which ModelOpt builds, shows in many cases: it calls the scale of a tensor
-`bn1` `bn1_scale`, as the batch norm calls its own parameter, and mixes up the two. Then `scales-positive`, `runs` and
-`close-to-float` fail together.
 """
     yield from founding_table([r for r in results if r.case == FOUNDING])
     yield from family_table(results, tools)
@@ -236,6 +232,7 @@ def row(cells: Iterable[object]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH", help="can be repeated")
+    parser.add_argument("--family", action="append", metavar="NAME", help="only this family; can be repeated")
     parser.add_argument("--jobs", type=int, default=1, help="cases to run at the same time")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the results to this file, as JSON")
     parser.add_argument("--render", type=Path, metavar="FILE", help="run nothing, take the results from this file")
@@ -244,14 +241,14 @@ def main() -> None:
         results = [Result(**entry) for entry in json.loads(given.render.read_text(encoding="utf-8"))]
     else:
         peers = [Tool(*argument.split("=", 1)) for argument in given.peer_python]
-        results = run_all([Tool("onnxq"), Tool("onnxruntime"), *peers], given.jobs)
+        results = run_all([Tool("onnxq"), Tool("onnxruntime"), *peers], given.family, given.jobs)
     if given.keep:
         given.keep.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
     PAGE.write_text("\n".join(page(results, command_for(results))), encoding="utf-8")
 
 
-def run_all(tools: Sequence[Tool], jobs: int) -> list[Result]:
-    cases = find_cases([REPOSITORY / "corpus"])
+def run_all(tools: Sequence[Tool], families: Sequence[str] | None, jobs: int) -> list[Result]:
+    cases = find_cases([REPOSITORY / "corpus" / family for family in families or ("",)])
     results: list[Result] = []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for tool in tools:
@@ -262,11 +259,14 @@ def run_all(tools: Sequence[Tool], jobs: int) -> list[Result]:
     return results
 
 
-def command_for(results: Iterable[Result]) -> str:
+def command_for(results: Sequence[Result]) -> str:
     """What to type, without the paths of one machine."""
     peers = dict.fromkeys(r.tool for r in results if r.tool.split()[0] not in ("onnxq", "onnxruntime"))
     pythons = [f"--peer-python {tool.split()[0]}=PYTHON_WITH_{tool.split()[1]}" for tool in peers]
-    return " ".join(["python benchmarks/compatibility.py", *pythons])
+    measured = {r.family for r in results}
+    every = {file.parents[1].name for file in find_cases([REPOSITORY / "corpus"])}
+    families = [f"--family {family}" for family in sorted(measured)] if measured != every else []
+    return " ".join(["python benchmarks/compatibility.py", *families, *pythons])
 
 
 if __name__ == "__main__":

@@ -216,7 +216,8 @@ def _batch_norm_statistics(g: Graph, channels: int) -> Statistics:
 
 
 def _batch_norm(g: Graph, x: str, name: str, statistics: Statistics) -> str:
-    parts = zip(("scale", "bias", "mean", "var"), statistics, strict=True)
+    # Not "scale": some quantizers call the scale of a tensor "<tensor>_scale" without looking whether the name is free.
+    parts = zip(("gamma", "beta", "mean", "var"), statistics, strict=True)
     parameters = [g.constant(f"{name}_{part}", value) for part, value in parts]
     return g.node("BatchNormalization", [x, *parameters], name, epsilon=BN_EPSILON)
 

@@ -67,7 +67,8 @@ class QuantizationResult:
     """What came out of a quantization.
 
     Attributes:
-        model: The quantized model.
+        model: The quantized model. The heavy weights of a large one that was given by path stay in their files; save it
+            with `output_path` or `onnxq.model_io.save_model`.
         placement: The decision for each edge of the prepared float model.
         ranges: Calibrated range of each quantized activation. Tensors that share a scale have their own ranges here.
         changes: What preparation changed in the model beside Q/DQ, and why.

@@ -59,20 +59,18 @@ def check_valid(model: ModelProto) -> None:
 
 
 def check_casts(model: ModelProto) -> None:
-    """No Cast is redundant: none of equal types, no widening that is narrowed again, one for each tensor and type."""
-    _check_casts(model.graph, infer_types(model)[0], {}, {})
+    """No Cast is redundant: none of equal types, no widening that is narrowed again, one for each tensor and type in each graph."""
+    _check_casts(model.graph, infer_types(model)[0], {})
 
 
-def _check_casts(
-    graph: GraphProto, types: GraphTypes, known: dict[str, ValueType], producers: dict[str, NodeProto]
-) -> None:
+def _check_casts(graph: GraphProto, types: GraphTypes, known: dict[str, ValueType]) -> None:
     known = {**known, **types.tensors}
-    producers = {**producers, **{name: node for node in graph.node for name in node.output if name}}
+    producers = {name: node for node in graph.node for name in node.output if name}
     outputs = {value.name for value in graph.output}
     casts: Counter[tuple[str, int]] = Counter()
     for position, node in enumerate(graph.node):
         for attribute, body in bodies(node):
-            _check_casts(body, types.bodies[position, attribute], known, producers)
+            _check_casts(body, types.bodies[position, attribute], known)
         if node.op_type != "Cast":
             continue
         source, to = known[node.input[0]].elem_type, node.attribute[0].i

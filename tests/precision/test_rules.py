@@ -273,10 +273,11 @@ def test_constant_nodes_of_every_attribute_become_half() -> None:
     }
 
 
-def test_a_fill_value_is_given_in_both_precisions_where_both_are_read() -> None:
+def test_a_fill_value_is_made_in_the_precision_of_its_readers() -> None:
     model = converted("constant_of_shape")
     types = checks.element_types(model)
-    assert (types["a"], types["b"], types["b_float16"]) == (TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.FLOAT16)
+    assert (types["a"], types["b"]) == (TensorProto.FLOAT16, TensorProto.FLOAT)
+    assert checks.node_making(model, "b_float16").op_type == "Cast"  # `b` is read in both
 
 
 # F4: quantization
@@ -401,6 +402,12 @@ def test_boundaries_of_bodies_are_float32(name: str) -> None:
         assert {types[v.name] for v in (*graph.input, *graph.output)}.isdisjoint({TensorProto.FLOAT16})
     nodes = [n for graph in list(walk_graphs(model.graph))[1:] for n in graph.node]
     assert any(TensorProto.FLOAT16 in (types[i] for i in n.input if i) for n in nodes), "nothing became half inside"
+
+
+def test_a_body_casts_what_it_captures_itself() -> None:
+    model = converted("if_mixed_readers")
+    branch = {a.name: a.g for node in model.graph.node for a in node.attribute}["then_branch"]
+    assert [(n.op_type, *n.input) for n in branch.node][0] == ("Cast", "x")
 
 
 @pytest.mark.parametrize("name", ["sequence", "sequence_concat", "sequence_split", "optional"])

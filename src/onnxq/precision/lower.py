@@ -4,7 +4,7 @@
 
 A tensor has one precision where it is made. Whoever wants the other one reads a Cast of it; all such readers share one.
 What can be made in either precision (a stored constant, a ConstantOfShape, a Cast of integers) is made in the one that
-its readers want, in both if they differ. Bodies of If, Loop and Scan have float32 boundaries, so that both sides of
+its readers want, in both (a ConstantOfShape in float32) if they differ. Bodies of If, Loop and Scan have float32 boundaries, so that both sides of
 each boundary agree (rule F6); inside, the same rules hold.
 """
 
@@ -139,13 +139,12 @@ class _Writer:
             self._made[tensor] = FLOAT  # under its own name
             self._rename_output(tensor, made)
             self._redirect(low, made)
-            self._cast(tensor, made, name, FLOAT)
+            self._nodes_behind(tensor).append(self._cast(made, name, FLOAT))
             return
         if is_output:
             self._retype(self._outputs[id(graph)][name])
         self._retype(self._declared[id(graph)].get(name))
-        if wide:
-            self._redirect(wide, self._cast(tensor, name, self._names.fresh(f"{name}_float"), FLOAT))
+        self._cast_for(wide, tensor, FLOAT)
 
     def _made_float(self, tensor: int, low: list[Edge], *, public_low: bool) -> None:
         """The tensor is made in float32. A half-precision output gets its name by a Cast from a new tensor."""
@@ -157,10 +156,10 @@ class _Writer:
             self._retype(self._declared[id(graph)].get(name))
             self._rename_output(tensor, made)
             self._redirect([e for e in self._index.consumers[tensor] if e not in low], made)
-            self._cast(tensor, made, name, self._low)
+            self._nodes_behind(tensor).append(self._cast(made, name, self._low))
         elif low:
             self._declare(tensor)
-            self._redirect(low, self._cast(tensor, name, self._names.fresh(f"{name}_{self._suffix}"), self._low))
+            self._cast_for(low, tensor, self._low)
 
     def _declare(self, tensor: int) -> None:
         """What a custom operator yields is known from who reads it, unless it is declared. A Cast reads anything."""
@@ -203,7 +202,7 @@ class _Writer:
         """A node that can yield either precision. Returns whether the tensor was settled here."""
         producer = self._index.producers[tensor]
         changed = self._in_low(producer)
-        if changed is None:
+        if changed is None or (wide and changed.op_type == "ConstantOfShape"):
             return False
         if not wide:
             self._index.nodes[producer].CopyFrom(changed)
@@ -238,11 +237,21 @@ class _Writer:
             return changed
         return None
 
-    def _cast(self, tensor: int, source: str, result: str, to: int) -> str:
-        """Put a Cast right behind where the tensor is made."""
-        name = self._names.fresh(f"{result}_cast")
-        self._nodes_behind(tensor).append(helper.make_node("Cast", [source], [result], name=name, to=to))
-        return result
+    def _cast_for(self, readers: Iterable[Edge], tensor: int, to: int) -> None:
+        """Let readers read a Cast of a tensor. Each body has its own: runtimes lose Casts that only a body reads."""
+        name, suffix = self._index.tensor_names[tensor], "float" if to == FLOAT else self._suffix
+        by_scope: dict[int, list[Edge]] = {}
+        for edge in readers:
+            by_scope.setdefault(self._index.node_scope[edge.node], []).append(edge)
+        for scope, edges in by_scope.items():
+            is_captured = scope != self._index.tensor_scope[tensor]
+            nodes = self._additions[scope].first if is_captured else self._nodes_behind(tensor)
+            result = self._names.fresh(f"{name}_{suffix}")
+            nodes.append(self._cast(name, result, to))
+            self._redirect(edges, result)
+
+    def _cast(self, source: str, result: str, to: int) -> NodeProto:
+        return helper.make_node("Cast", [source], [result], name=self._names.fresh(f"{result}_cast"), to=to)
 
     def _nodes_behind(self, tensor: int) -> list[NodeProto]:
         additions = self._additions[self._index.tensor_scope[tensor]]
