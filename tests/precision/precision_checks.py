@@ -59,7 +59,7 @@ def check_valid(model: ModelProto) -> None:
 
 
 def check_casts(model: ModelProto) -> None:
-    """No Cast is redundant: none of equal types, no widening that is narrowed again, one for each tensor and type in each graph."""
+    """No Cast is redundant: none of equal types, no widening that is narrowed again, one for each tensor and type."""
     _check_casts(model.graph, infer_types(model)[0], {})
 
 

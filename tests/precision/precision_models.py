@@ -299,6 +299,12 @@ BODIES = {
     + """g (float[2,3] x, bool c, bool[2,3] m) => (float[2,3] y) <float big = {-3.4e38}> { y = If(c) <
         then_branch = t () => (float[2,3] p) { a = Where(m, x, big) p = Softmax(a) },
         else_branch = e () => (float[2,3] q) { q = Softmax(x) }> }""",
+    "if_yields_mask": H
+    + """g (float[2,3] x, bool c, bool[2,3] m) => (float[2,3] y) <float big = {-3.4e38}> { u = If(c) <
+        then_branch = t () => (float[2,3] p) { p = If(c) <
+            then_branch = tt () => (float[2,3] pp) { a = Where(m, x, big) pp = Identity(a) },
+            else_branch = te () => (float[2,3] pq) { pq = Neg(x) }> },
+        else_branch = e () => (float[2,3] q) { q = Where(m, x, big) }> y = Softmax(u) }""",
     "if_chained": H
     + """g (float[2,3] x, bool c) => (float[2,3] y) { u = If(c) <
         then_branch = t () => (float[2,3] p) { p = Neg(x) },

@@ -197,6 +197,15 @@ def test_masks_are_float32_up_to_the_softmax(name: str) -> None:
     assert checks.computing_type(result.model, "Softmax") == ["float"]
 
 
+def test_an_excluded_node_hands_on_what_is_beyond_the_range() -> None:
+    result = lowered("mask_where", op_types_to_exclude=["Where"])
+    assert reasons(result) == {"Where": Kept.EXCLUDED, "Softmax": Kept.RANGE}
+
+
+def test_a_mask_that_a_branch_yields_is_float32_up_to_the_softmax() -> None:
+    assert reasons(lowered("if_yields_mask"))["Softmax"] == Kept.RANGE
+
+
 def test_after_the_softmax_comes_half_precision() -> None:
     assert checks.computing_type(converted("mask_reshaped"), "Neg") == ["float16", "float16"]
 
@@ -404,10 +413,9 @@ def test_boundaries_of_bodies_are_float32(name: str) -> None:
     assert any(TensorProto.FLOAT16 in (types[i] for i in n.input if i) for n in nodes), "nothing became half inside"
 
 
-def test_a_body_casts_what_it_captures_itself() -> None:
-    model = converted("if_mixed_readers")
-    branch = {a.name: a.g for node in model.graph.node for a in node.attribute}["then_branch"]
-    assert [(n.op_type, *n.input) for n in branch.node][0] == ("Cast", "x")
+def test_bodies_share_the_casts_of_what_they_capture() -> None:
+    branches = list(walk_graphs(converted("if_gemm").graph))[1:]
+    assert [branch.node[0].input[0] for branch in branches] == ["x_float16", "x_float16"]
 
 
 @pytest.mark.parametrize("name", ["sequence", "sequence_concat", "sequence_split", "optional"])

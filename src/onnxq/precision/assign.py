@@ -15,13 +15,13 @@ or where the division is a product, up to that:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
-from onnxq.graph import ABSENT, GraphIndex, Kind, stored_value
+from onnxq.graph import ABSENT, MAIN_GRAPH, GraphIndex, Kind, stored_value
 from onnxq.precision.denominators import denominators
 from onnxq.precision.operators import FLOAT, NONE, QDQ, READS_ANY, SOURCES, Operators, Slots
 from onnxq.precision.values import Array, constant_value, exceeds, overflows, spoils_scale, vanishes
@@ -149,11 +149,32 @@ class _Rules:
     def spread(self, node: int, why: Kept | None) -> None:
         """Note that what a node yields is spoiled like what it reads."""
         outputs = [t for t in self._index.outputs[node] if t != ABSENT]
+        if why in (Kept.EXCLUDED, Kept.OPERATOR, Kept.SHAPE):
+            why = next((spoiled for t in self._float_inputs(node) if (spoiled := self._why_spoiled(t))), None)
         if why == Kept.RANGE and self._carries_wide(node):
-            self.taint.update(dict.fromkeys(outputs, why))
+            self._taint(outputs, why)
         elif why == Kept.EPSILON:
             hands_on = self._index.nodes[node].op_type in _COPIES or self._inverts(node)
-            self.taint.update((t, why) for t in outputs if hands_on or t in self._denominators)
+            self._taint([t for t in outputs if hands_on or t in self._denominators], why)
+
+    def _float_inputs(self, node: int) -> list[int]:
+        types = self._index.tensor_types
+        return [t for t in self._index.inputs[node] if t != ABSENT and types[t].elem_type == FLOAT]
+
+    def _taint(self, tensors: Iterable[int], why: Kept) -> None:
+        for tensor in tensors:
+            self.taint[tensor] = why
+            if self._index.is_output[tensor] and self._index.tensor_scope[tensor] != MAIN_GRAPH:
+                self._taint(self._handed_out(tensor), why)
+
+    def _handed_out(self, tensor: int) -> list[int]:
+        """What the node that holds a body yields of an output of it."""
+        index = self._index
+        scope = index.scopes[index.tensor_scope[tensor]]
+        conditions = 1 if index.nodes[scope.owner].op_type == "Loop" else 0
+        names = [value.name for value in scope.graph.output][conditions:]
+        pairs = zip(names, index.outputs[scope.owner], strict=False)
+        return [result for name, result in pairs if name == index.tensor_names[tensor] and result != ABSENT]
 
     def _carries_wide(self, node: int) -> bool:
         op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]

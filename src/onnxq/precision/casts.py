@@ -40,25 +40,23 @@ def simplify_casts(model: ModelProto, types: GraphTypes) -> None:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known at some place of a model.
-
-    A body knows what the graphs around it know of tensors, but never reads another Cast of theirs than it did before:
-    onnxruntime loses Casts that only a body reads when it moves its own.
+    """What is known at some place of a model; a body knows what the graphs around it know.
 
     Attributes:
         types: Tensor -> its type.
         instead: Result of a Cast that is left out -> the tensor to read instead.
-        widened: Result of an exact Cast of this graph -> the tensor that it widens.
-        made: (Tensor, element type) -> the result of the first Cast of it to that type, in this graph.
+        widened: Result of an exact Cast -> the tensor that it widens.
+        made: (Tensor, element type) -> the result of the first Cast of it to that type.
     """
 
     types: ChainMap[str, ValueType] = field(default_factory=ChainMap)
     instead: ChainMap[str, str] = field(default_factory=ChainMap)
-    widened: dict[str, str] = field(default_factory=dict)
-    made: dict[tuple[str, int], str] = field(default_factory=dict)
+    widened: ChainMap[str, str] = field(default_factory=ChainMap)
+    made: ChainMap[tuple[str, int], str] = field(default_factory=ChainMap)
 
     def inside(self, types: Mapping[str, ValueType]) -> _Known:
-        return _Known(self.types.new_child(dict(types)), self.instead.new_child())
+        own = self.types.new_child(dict(types))
+        return _Known(own, self.instead.new_child(), self.widened.new_child(), self.made.new_child())
 
     def elem_type(self, name: str) -> int:
         found = self.types.get(name)

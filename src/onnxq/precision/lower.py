@@ -4,8 +4,8 @@
 
 A tensor has one precision where it is made. Whoever wants the other one reads a Cast of it; all such readers share one.
 What can be made in either precision (a stored constant, a ConstantOfShape, a Cast of integers) is made in the one that
-its readers want, in both (a ConstantOfShape in float32) if they differ. Bodies of If, Loop and Scan have float32 boundaries, so that both sides of
-each boundary agree (rule F6); inside, the same rules hold.
+its readers want, and a constant or Cast in both if they differ. Bodies of If, Loop and Scan have float32 boundaries, so
+that both sides of each boundary agree (rule F6); inside, the same rules hold.
 """
 
 from __future__ import annotations
@@ -237,18 +237,13 @@ class _Writer:
             return changed
         return None
 
-    def _cast_for(self, readers: Iterable[Edge], tensor: int, to: int) -> None:
-        """Let readers read a Cast of a tensor. Each body has its own: runtimes lose Casts that only a body reads."""
-        name, suffix = self._index.tensor_names[tensor], "float" if to == FLOAT else self._suffix
-        by_scope: dict[int, list[Edge]] = {}
-        for edge in readers:
-            by_scope.setdefault(self._index.node_scope[edge.node], []).append(edge)
-        for scope, edges in by_scope.items():
-            is_captured = scope != self._index.tensor_scope[tensor]
-            nodes = self._additions[scope].first if is_captured else self._nodes_behind(tensor)
+    def _cast_for(self, readers: list[Edge], tensor: int, to: int) -> None:
+        """Let readers, those in bodies too, read a Cast of a tensor."""
+        if readers:
+            name, suffix = self._index.tensor_names[tensor], "float" if to == FLOAT else self._suffix
             result = self._names.fresh(f"{name}_{suffix}")
-            nodes.append(self._cast(name, result, to))
-            self._redirect(edges, result)
+            self._nodes_behind(tensor).append(self._cast(name, result, to))
+            self._redirect(readers, result)
 
     def _cast(self, source: str, result: str, to: int) -> NodeProto:
         return helper.make_node("Cast", [source], [result], name=self._names.fresh(f"{result}_cast"), to=to)
