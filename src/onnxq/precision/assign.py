@@ -223,14 +223,17 @@ class _Rules:
 
 
 def computed_constants(index: GraphIndex) -> list[int]:
-    """Float32 constants that are computed rather than stored, and read by something that isn't constant itself."""
+    """Float32 constants that are computed rather than stored, and read by something that isn't constant itself.
+
+    Not dequantized weights: their scales tell their range.
+    """
     return [
         tensor
         for tensor, kind in enumerate(index.tensor_kinds)
         if kind == Kind.CONSTANT
         and index.tensor_types[tensor].elem_type == FLOAT
         and index.producers[tensor] != ABSENT
-        and index.nodes[index.producers[tensor]].op_type not in SOURCES
+        and index.nodes[index.producers[tensor]].op_type not in SOURCES | QDQ
         and any(_kind(index, edge.node) != Kind.CONSTANT for edge in index.consumers[tensor])
     ]
 
