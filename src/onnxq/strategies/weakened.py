@@ -75,5 +75,6 @@ def weakened(
     if max_weaknesses < 1:
         raise InvalidArgument(f"max_weaknesses must be at least 1, not {max_weaknesses!r}")
     legal = [name for name in WEAKNESSES if name in weaknesses]
-    drawn = st.lists(st.sampled_from(legal), min_size=1, max_size=min(max_weaknesses, len(legal)), unique=True)
-    return st.builds(weaken, models, drawn)
+    # Not unique=True: that draws from what is left, so that deleting one element changes the ones behind it.
+    names = st.lists(st.sampled_from(legal), min_size=1, max_size=min(max_weaknesses, len(legal)))
+    return st.builds(weaken, models, names.map(lambda drawn: list(dict.fromkeys(drawn))))
