@@ -123,8 +123,8 @@ def quantize(
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
-        on_quantized: What to do with a model that holds Q/DQ already: "error" refuses it, "keep" returns it prepared
-            but otherwise as it is.
+        on_quantized: What to do with a model that holds Q/DQ already: "error" refuses it, "keep" keeps its pairs and
+            adds none; the rest becomes half precision as ever.
         output_path: Where to save the result; None doesn't save.
         seed: Of the made-up sample.
         progress: Told what is being done.
@@ -161,7 +161,6 @@ def quantize(
     unrunnable = why_unrunnable(plan.index)
     if unrunnable:
         raise InvalidModelError(unrunnable)
-    is_kept = find_quantization(plan.prepared.model) is not None
     warnings = _warnings(plan)
     feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
     activations = plan.placement.activations
@@ -175,7 +174,7 @@ def quantize(
         plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
     tell("writing Q/DQ")
     quantized, kept = _write(plan, ranges), tuple[KeptFloat, ...]()
-    if high_precision_dtype in HALF_TYPES and not is_kept:
+    if high_precision_dtype in HALF_TYPES:
         tell(f"lowering to {high_precision_dtype}")
         lowered = lower(
             replace(plan.prepared, model=quantized, types=infer_types(quantized)[0]),

@@ -75,7 +75,7 @@ def _add_quantize(subparsers: Commands) -> None:
         "--on-quantized",
         default="error",
         metavar="WHAT",
-        help="what to do with a model that holds Q/DQ: error (default) refuses it, keep writes it prepared",
+        help="what to do with a model that holds Q/DQ: error (default) refuses it, keep keeps its pairs and adds none",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary; errors and warnings only")
     group = parser.add_argument_group("calibration")
