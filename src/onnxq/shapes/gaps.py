@@ -10,7 +10,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxq.protos import bodies, describe
 from onnxq.shapes.graphs import body_place, declared_types, free_names, has_shape, is_typed, passed_in, without_shape
-from onnxq.shapes.ranks import Shape, implied_shape
+from onnxq.shapes.ranks import Shape, implied_shape, is_sized
 from onnxq.shapes.schema_types import input_types, output_types, refusal
 from onnxq.shapes.schemas import Operators
 from onnxq.tensor_types import value_type
@@ -62,11 +62,16 @@ class _Scope:
         self.known = outer.new_child(declared_types(graph))
         self.gaps = gaps
         self.operators = operators
+        self._complete = {value.name for value in (*graph.output, *graph.value_info) if has_shape(value.type)}
         self._outputs = {value.name: value for value in graph.output}
         self._entries = {value.name: value for value in graph.value_info}
 
     def inside(self, body: GraphProto) -> _Scope:
         return _Scope(body, self.known, self.gaps, self.operators)
+
+    def is_settled(self, node: NodeProto) -> bool:
+        """Whether there is nothing to find out about a node without bodies: most nodes of most models."""
+        return not is_sized(node) and all(name in self._complete for name in node.output if name)
 
     def lacks(self, name: str) -> bool:
         return bool(name) and not is_typed(self.known.get(name))
@@ -89,6 +94,8 @@ def _fill_forward(scope: _Scope, place: str) -> None:
         for attribute, body in bodies(node):
             _type_body_inputs(node, attribute, body, scope)
             _fill_forward(scope.inside(body), body_place(node, attribute, place))
+        if scope.is_settled(node):
+            continue
         missing = [name for name in node.output if scope.lacks(name)]
         if missing:
             _note(node, missing, scope, place)
@@ -142,6 +149,8 @@ def _set_type(value: ValueInfoProto, proto: TypeProto, scope: _Scope) -> None:
 
 
 def _improve_shapes(node: NodeProto, scope: _Scope) -> None:
+    if not is_sized(node):
+        return
     inputs = [value_type(scope.known[name]) if name in scope.known else None for name in node.input]
     shape = implied_shape(node, inputs)
     if shape is None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-import onnx
 from onnx import GraphProto, NodeProto, TypeProto
 
 from onnxq.protos import bodies, describe
@@ -63,7 +62,18 @@ def constant_types(graph: GraphProto) -> dict[str, TypeProto]:
     """Types of the graph's initializers."""
     tensors = [(t.name, t.data_type, t.dims) for t in graph.initializer]
     tensors += [(t.values.name, t.values.data_type, t.dims) for t in graph.sparse_initializer]
-    return {name: onnx.helper.make_tensor_type_proto(data_type, dims) for name, data_type, dims in tensors}
+    return {name: _tensor_type(data_type, dims) for name, data_type, dims in tensors}
+
+
+def _tensor_type(elem_type: int, dims: Iterable[int]) -> TypeProto:
+    """Like onnx's own helper, several times faster: models hold more initializers than anything else."""
+    proto = TypeProto()
+    proto.tensor_type.elem_type = elem_type
+    shape = proto.tensor_type.shape
+    shape.SetInParent()  # a scalar has a shape, too
+    for size in dims:
+        shape.dim.add(dim_value=size)
+    return proto
 
 
 def is_typed(proto: TypeProto | None) -> bool:

@@ -141,9 +141,13 @@ def _collect(result: GraphProto, model_graph: GraphProto, symbols: frozenset[str
 
 
 def _own_symbols_only(proto: TypeProto, symbols: frozenset[str]) -> TypeProto:
+    """The type without negative dims and without symbols that the inference made up; itself where it has none."""
+    dims = proto.tensor_type.shape.dim if proto.HasField("tensor_type") else ()
+    foreign = [i for i, dim in enumerate(dims) if dim.dim_value < 0 or (dim.dim_param and dim.dim_param not in symbols)]
+    if not foreign:
+        return proto
     copy = TypeProto()
     copy.CopyFrom(proto)
-    for dim in copy.tensor_type.shape.dim if copy.HasField("tensor_type") else ():
-        if (dim.HasField("dim_value") and dim.dim_value < 0) or (dim.dim_param and dim.dim_param not in symbols):
-            dim.Clear()
+    for position in foreign:
+        copy.tensor_type.shape.dim[position].Clear()
     return copy

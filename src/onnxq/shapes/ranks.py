@@ -15,6 +15,14 @@ from onnxq.tensor_types import Dim, ValueType
 
 Shape = tuple[Dim, ...]
 
+_SIZED_OPS = frozenset({"GatherND", "Reshape", "Squeeze", "TopK", "Unsqueeze"})
+"""Operators with something to say, beside the reductions."""
+
+
+def is_sized(node: NodeProto) -> bool:
+    """Whether `implied_shape` may have something to say about a node."""
+    return is_default_domain(node) and (node.op_type in _SIZED_OPS or node.op_type.startswith("Reduce"))
+
 
 def implied_shape(node: NodeProto, inputs: Sequence[ValueType | None]) -> Shape | None:
     """The shape of all outputs of a node as far as it follows from the shapes of the inputs alone.

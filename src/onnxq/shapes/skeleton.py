@@ -144,6 +144,8 @@ def without_payload(graph: GraphProto) -> GraphProto:
 
 
 def _light_node(node: NodeProto, light_bodies: Mapping[str, GraphProto]) -> NodeProto:
+    if not any(attribute.type in (AttributeProto.GRAPH, AttributeProto.TENSOR) for attribute in node.attribute):
+        return node
     light = NodeProto()
     for field, value in node.ListFields():
         if field.name != "attribute":
