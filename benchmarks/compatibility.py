@@ -53,7 +53,7 @@ class Result:
     """What came of one case with one quantizer.
 
     `checks` maps each check that was reached to whether it passed, `adds` each Add that the case speaks of to what it
-    reads quantized.
+    reads quantized. Not offered is a case that asks for an option that the tool has nothing like.
     """
 
     tool: str
@@ -63,6 +63,7 @@ class Result:
     adds: dict[str, list[str]]
     error: str
     seconds: float
+    is_offered: bool = True
 
     @property
     def family(self) -> str:
@@ -98,6 +99,7 @@ def measure(tool: Tool, file: Path) -> Result:
         adds_of(run),
         error_of(run),
         seconds,
+        is_offered=not run.not_offered or case.expect.raises is not None,
     )
 
 
@@ -161,22 +163,30 @@ def founding_table(results: Iterable[Result]) -> Iterator[str]:
 
 def family_table(results: Sequence[Result], tools: Sequence[str]) -> Iterator[str]:
     yield "## Cases that pass, by family\n"
-    yield "A case passes if all its checks do; one that has to be refused passes if no model comes out.\n"
+    yield """\
+Passed / tried. A case passes if all its checks do; one that has to be refused passes if no model comes out. What asks
+for options that a tool has nothing like, such as half precision, isn't tried with it.
+"""
     yield from table_head(["family", "cases", *tools])
     families = sorted({r.family for r in results}, key=lambda family: (family == REFUSALS, family))
     for family in families:
         of_family = [[r for r in results if r.tool == tool and r.family == family] for tool in tools]
-        yield row([family, len(of_family[0]), *(sum(r.is_good for r in column) for column in of_family)])
+        yield row([family, len(of_family[0]), *map(passed_of_tried, of_family)])
     of_tool = [[r for r in results if r.tool == tool] for tool in tools]
-    yield row(["**all**", len(of_tool[0]), *(sum(r.is_good for r in column) for column in of_tool)])
+    yield row(["**all**", len(of_tool[0]), *map(passed_of_tried, of_tool)])
     yield ""
+
+
+def passed_of_tried(results: Sequence[Result]) -> str:
+    tried = [r for r in results if r.is_offered]
+    return f"{sum(r.is_good for r in tried)} / {len(tried)}" if tried else "-"
 
 
 def check_table(results: Sequence[Result], tools: Sequence[str]) -> Iterator[str]:
     yield "## Failures by check\n"
     yield "Failed / made. Where no model came out, only `quantizes` was made. Refusals don't count here.\n"
     yield from table_head(["check", *tools])
-    considered = [r for r in results if not r.is_refusal]
+    considered = [r for r in results if r.is_offered and not r.is_refusal]
     for check in dict.fromkeys(name for r in considered for name in r.checks):
         cells = []
         for tool in tools:
@@ -192,7 +202,7 @@ def appendix(results: Sequence[Result], tools: Sequence[str]) -> Iterator[str]:
     ordered = sorted(results, key=lambda r: (r.case, tools.index(r.tool)))
     for case, group in groupby(ordered, key=lambda r: r.case):
         members = list(group)
-        if all(r.is_good for r in members):
+        if all(r.is_good or not r.is_offered for r in members):
             continue
         yield f"### {case}\n"
         for result in members:
@@ -203,6 +213,8 @@ def appendix(results: Sequence[Result], tools: Sequence[str]) -> Iterator[str]:
 def verdict(result: Result) -> str:
     if result.is_refusal:
         return "refused" if result.error else "**quantized**"
+    if not result.is_offered:
+        return f"not tried: {escaped(result.error)}"
     if result.error:
         return f"**no model**: {escaped(result.error)}"
     return "passes" if result.is_good else f"**fails** {', '.join(result.failed)}"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 MakeRefusal = Callable[..., Path]
+MakeNetwork = Callable[..., Path]
 
 
 def known(check: str, *, quantizer: str = "onnxq", versions: str = "") -> str:
@@ -99,6 +100,34 @@ def test_checks_after_a_failed_quantization(pytester: pytest.Pytester, refusal: 
     else:
         assert set(counts) == {"failed"}
         result.stdout.fnmatch_lines(["quantization failed: InvalidModelError: *not an ONNX model*"])
+
+
+@pytest.mark.parametrize("refuses", [False, True], ids=["other-error", "not-offered"])
+def test_what_a_tool_does_not_offer_is_skipped(pytester: pytest.Pytester, network: MakeNetwork, refuses: bool) -> None:
+    network("corpus/x")
+    error = "UnsupportedError" if refuses else "InvalidModelError"
+    pytester.makepyfile(
+        tool=f"import onnxq\ndef quantize(model, feeds, options):\n    raise onnxq.{error}('no bf16 here')\n"
+    )
+    spec = "python:tool:quantize"
+    pytester.syspathinsert()
+    result = pytester.runpytest("--onnxq-corpus", "corpus", "--onnxq-quantizer", spec, "-rs")
+    counts = result.parseoutcomes()
+    assert set(counts) == {"skipped" if refuses else "failed"}
+    if refuses:
+        result.stdout.fnmatch_lines(["SKIPPED*the case asks for more than is offered: no bf16 here"])
+
+
+def test_a_tool_that_does_not_offer_a_case_refuses_it(pytester: pytest.Pytester, network: MakeNetwork) -> None:
+    case = network("corpus/x") / "case.toml"
+    case.write_text(case.read_text() + '[expect]\nraises = "InvalidModelError"\n')
+    pytester.makepyfile(
+        tool="import onnxq\ndef quantize(model, feeds, options):\n    raise onnxq.UnsupportedError('not here')\n"
+    )
+    pytester.syspathinsert()
+    pytester.runpytest("--onnxq-corpus", "corpus", "--onnxq-quantizer", "python:tool:quantize").assert_outcomes(
+        passed=1
+    )
 
 
 def test_a_version_that_cant_be_compared(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:

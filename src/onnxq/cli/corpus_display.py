@@ -68,7 +68,11 @@ def outcomes_text(names: Mapping[Path, str], found: Sequence[Outcome], *, only_b
     ]
     table = aligned([("case", *quantizers), *rows]) if quantizers and rows else []
     total = Counter(outcome.status for outcome in found)
-    said = [f"{total[status]} {status}" for status in ("failed", "unreadable", "known", "passed") if total[status]]
+    said = [
+        f"{total[status]} {status}"
+        for status in ("failed", "unreadable", "known", "skipped", "passed")
+        if total[status]
+    ]
     return "\n".join([*table, f"{count(len(cells), 'case')}, checks: {', '.join(said)}"])
 
 
@@ -78,8 +82,10 @@ def _cell(counts: Counter[str]) -> str:
         return "unreadable"
     if counts["failed"]:
         return f"FAILED {counts['failed']} of {counts.total()}"
+    if counts["skipped"] == counts.total():
+        return "skipped" if counts else "-"
     known = f", {counts['known']} known" if counts["known"] else ""
-    return f"{counts['passed']} passed{known}" if counts else "-"
+    return f"{counts['passed']} passed{known}"
 
 
 def _described(case: Case | CorpusError) -> tuple[str, str]:

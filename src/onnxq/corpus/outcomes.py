@@ -14,8 +14,9 @@ from onnxq.corpus.run import CaseRun, run_case
 from onnxq.errors import CorpusError
 from onnxq.quantizers import Quantizer
 
-Status = Literal["passed", "failed", "known", "unreadable"]
-"""Verdict on one check: "known" fails as the case says it does, "unreadable" is a fault of the case itself."""
+Status = Literal["passed", "failed", "known", "skipped", "unreadable"]
+"""Verdict on one check: "known" fails as the case says it does, "skipped" says nothing, since the case asks for more
+than the quantizer offers, "unreadable" is a fault of the case itself."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Outcome:
         quantizer: Name of the quantizer; "" if the case can't be read.
         check: Name of the check; "" if the case can't be read.
         status: The verdict.
-        message: What is wrong, or the reason of a known failure.
+        message: What is wrong, or the reason of a known failure or a skip.
     """
 
     case: Path
@@ -85,6 +86,8 @@ def outcomes(case: Case, quantizer: Quantizer, *, only: Collection[str] | None =
 
 
 def _outcome(run: CaseRun, quantizer: Quantizer, check: str) -> Outcome:
+    if run.not_offered and check != "raises":
+        return Outcome(run.case.path, quantizer.name, check, "skipped", run.not_offered)
     problems = _problems(run, quantizer.name, check)
     known = run.case.known_failure(quantizer.name, quantizer.version, check)
     if known is None:

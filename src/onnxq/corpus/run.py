@@ -15,7 +15,7 @@ from onnxq.calibration import make_feeds
 from onnxq.corpus.case import Case
 from onnxq.corpus.format import Expect
 from onnxq.corpus.limits import bounded_memory
-from onnxq.errors import CorpusError, OnnxqError
+from onnxq.errors import CorpusError, OnnxqError, UnsupportedError
 from onnxq.invariants import ModelPair
 from onnxq.numerics import output_sqnr, run_model
 from onnxq.placement import SelectionOptions
@@ -48,6 +48,14 @@ class CaseRun:
     def failure(self) -> str:
         """The error in one line."""
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+    @property
+    def not_offered(self) -> str:
+        """What the case asks for that the quantizer doesn't do, in its words; "" if that isn't why it failed.
+
+        Says nothing of the default quantizer, which offers all that a case can ask for.
+        """
+        return str(self.error) if isinstance(self.error, UnsupportedError) and self.quantizer != DEFAULT else ""
 
     @cached_property
     def pair(self) -> ModelPair:
