@@ -8,6 +8,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxq.protos import bodies, walk_graphs
+from onnxq.scopes import Site, locate
 
 
 def extract(model: ModelProto, outputs: Sequence[str]) -> ModelProto:
@@ -18,30 +19,62 @@ def extract(model: ModelProto, outputs: Sequence[str]) -> ModelProto:
 
     Args:
         model: Topologically sorted; it isn't modified, and nothing is shared with it.
-        outputs: Tensors of the main graph, in the order wanted; inputs and initializers of it may be among them.
+        outputs: Keys of tensors (see `onnxq.scopes`) in the order wanted; inputs and initializers may be among them.
 
     Returns:
-        A model whose outputs are these tensors. They are declared by name only, as are all others between: a
-        runtime infers types better than a stale declaration states them. Nodes and inputs keep their order; a node
-        name that occurs again is left out, because runtimes refuse it. An initializer that is listed among the
-        inputs too (IR 3) is a constant: it is no input here, hence the IR version is at least 4.
+        A model whose outputs are those of these tensors that are in the main graph. For a tensor of a body the node
+        that holds the body is kept, bodies and all, with what it needs. Outputs are declared by name only, as are
+        all tensors between: a runtime infers types better than a stale declaration states them. Nodes and inputs keep
+        their order; a node name that occurs again is left out, because runtimes refuse it. An initializer that is
+        listed among the inputs too (IR 3) is a constant: it is no input here, hence the IR version is at least 4.
 
     Raises:
-        ValueError: A name is no tensor of the main graph.
+        ValueError: A key is that of no tensor.
     """
-    graph = model.graph
-    needed, nodes = _ancestors(graph, outputs)
-    initializers = [t for t in graph.initializer if t.name in needed]
-    sparse = [t for t in graph.sparse_initializer if t.values.name in needed]
+    located = locate(model, outputs)
+    for key in outputs:
+        if key not in located:
+            raise ValueError(f'"{key}" is no tensor of the model')
+    roots = {found.site.root for found in located.values() if found.site.root is not None}
+    names = [key for key in dict.fromkeys(outputs) if located[key].site.root is None]
+    return _cut(model, (model.graph,), names, sorted(roots))
+
+
+def extract_constants(model: ModelProto, site: Site, names: Sequence[str]) -> ModelProto:
+    """Cut out what computes some constants that one graph of a model sees, be they its own or captured.
+
+    Args:
+        model: Topologically sorted; it isn't modified, and nothing is shared with it.
+        site: The graph.
+        names: The tensors, by their names in it. What they are computed from may stand in any graph around.
+
+    Returns:
+        As `extract`, as if all were in one graph. It has inputs if the tensors are no constants after all.
+
+    Raises:
+        ValueError: A name is unknown, or what computes it holds a body.
+    """
+    return _cut(model, site.graphs, list(dict.fromkeys(names)), [])
+
+
+def _cut(model: ModelProto, graphs: Sequence[GraphProto], outputs: list[str], kept: Sequence[int]) -> ModelProto:
+    """The ancestors of some tensors, and of the nodes at some positions, as one graph.
+
+    Several graphs are those around a body and itself: names don't clash, since none may hide another one.
+    """
+    needed, nodes = _ancestors(graphs, outputs, kept)
+    initializers = [t for graph in graphs for t in graph.initializer if t.name in needed]
+    sparse = [t for graph in graphs for t in graph.sparse_initializer if t.values.name in needed]
     constants = {t.name for t in initializers} | {t.values.name for t in sparse}
 
     part = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import, functions=model.functions)
-    part.graph.name = graph.name or "part"
+    part.graph.name = model.graph.name or "part"
     part.graph.node.extend(nodes)
     part.graph.initializer.extend(initializers)
     part.graph.sparse_initializer.extend(sparse)
-    part.graph.input.extend(v for v in graph.input if v.name in needed and v.name not in constants)
-    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(outputs))
+    inputs = (v for graph in graphs for v in graph.input)
+    part.graph.input.extend(v for v in inputs if v.name in needed and v.name not in constants)
+    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     _drop_repeated_names(part)
     return part
 
@@ -55,21 +88,26 @@ def _drop_repeated_names(model: ModelProto) -> None:
             taken.add(node.name)
 
 
-def _ancestors(graph: GraphProto, outputs: Sequence[str]) -> tuple[set[str], list[NodeProto]]:
-    """Names of all tensors that `outputs` need, themselves included, and the nodes that yield them, in graph order."""
-    nodes = list(graph.node)
+def _ancestors(
+    graphs: Sequence[GraphProto], outputs: Sequence[str], kept: Sequence[int]
+) -> tuple[set[str], list[NodeProto]]:
+    """Names of all tensors that are needed, `outputs` themselves included, and the nodes that yield them, in order."""
+    nodes = [node for graph in graphs for node in graph.node]
     producer = {name: position for position, node in enumerate(nodes) for name in node.output if name}
-    sources = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    sources |= {t.values.name for t in graph.sparse_initializer}
+    sources = {v.name for graph in graphs for v in graph.input}
+    sources |= {t.name for graph in graphs for t in graph.initializer}
+    sources |= {t.values.name for graph in graphs for t in graph.sparse_initializer}
 
-    needed, positions, pending = set(outputs), set[int](), list(outputs)
+    positions = set(kept)
+    needed = set(outputs).union(*(_reads(nodes[position]) for position in kept))
+    pending = list(needed)
     while pending:
         name = pending.pop()
-        position = producer.get(name)
-        if position is None:
+        if name not in producer:
             if name not in sources:
                 raise ValueError(f'"{name}" is no tensor of the main graph')
             continue
+        position = producer[name]
         if position in positions:
             continue
         positions.add(position)
