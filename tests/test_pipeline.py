@@ -160,13 +160,18 @@ def test_when_nothing_is_quantized_the_user_is_told() -> None:
     assert not any("random" in w for w in result.warnings)
 
 
-def test_linear_nodes_inside_bodies_are_told() -> None:
+def test_a_body_that_calibration_never_ran_is_told() -> None:
     body = """y = If(c) <then_branch = t () => (float[1,16,8,8] p) { p = Conv(x, w) },
                          else_branch = e () => (float[1,16,8,8] q) { q = Neg(x) }> z = Conv(x, w)"""
     model = text_model(body, "float[1,16,8,8] x, bool c", "float y, float z", w=(16, 16, 1, 1))
-    result = quantize(model)
-    assert any("1 linear node" in w for w in result.warnings)
-    assert [result.placement.labels[e].output for e in result.placement.quantized] == ["z", "z"]
+    model.graph.node[0].name = "if1"
+    for choice, outputs in ((True, ["p", "p", "z", "z"]), (False, ["z", "z"])):
+        result = quantize(model, calibration_data=[{"x": image(), "c": np.array(choice)}])
+        assert [result.placement.labels[e].output for e in result.placement.quantized] == outputs
+        assert result.warnings == (() if choice else (NEVER_RAN,))
+
+
+NEVER_RAN = 'body "if1.then_branch" never ran on the calibration data, so all of it stays float'
 
 
 def test_progress_is_told_for_each_sample() -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,10 @@ from onnxq.calibration import (
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
-from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
+from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
-from onnxq.placement import Placement, SelectionOptions, is_linear, keep_float, place
-from onnxq.protos import describe, opset_version, walk_graphs
+from onnxq.placement import Placement, SelectionOptions, place, unseen_warnings, why_unseen
+from onnxq.protos import describe, opset_version, walk_nodes
 from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
 from onnxq.shapes import Change, Prepared, infer_types, prepare
 
@@ -169,9 +170,9 @@ def quantize(
     tell(f"calibrating tensors: {len(activations)}")
     ranges = collect_max(plan.prepared.model, activations, feeds, progress=lambda n: tell(f"calibrated samples: {n}"))
     if ranges.never_finite:
-        warnings += [f'tensor "{name}" was empty in every sample and stays float' for name in ranges.never_finite]
-        empty = frozenset(ranges.never_finite)
-        plan = replace(plan, placement=keep_float(plan.placement, empty, "it was empty in every sample"))
+        unseen = why_unseen(plan.index, plan.placement, ranges.never_finite)
+        warnings += unseen_warnings(plan.index, unseen)
+        plan = replace(plan, placement=place(plan.index, options, unseen=unseen))
     tell("writing Q/DQ")
     quantized, kept = _write(plan, ranges), tuple[KeptFloat, ...]()
     if high_precision_dtype in HALF_TYPES:
@@ -241,8 +242,9 @@ def _plan(
 
 
 def find_quantization(model: onnx.ModelProto) -> onnx.NodeProto | None:
-    """The first QuantizeLinear or DequantizeLinear of a model, bodies included; None for a float model."""
-    nodes = (node for graph in walk_graphs(model.graph) for node in graph.node)
+    """The first QuantizeLinear or DequantizeLinear of a model, its bodies and functions; None for a float model."""
+    levels = chain([model.graph.node], (function.node for function in model.functions))
+    nodes = (node for level in levels for node in walk_nodes(level))
     return next((node for node in nodes if node.op_type in ("QuantizeLinear", "DequantizeLinear")), None)
 
 
@@ -264,9 +266,6 @@ def _warnings(plan: Plan) -> list[str]:
     warnings = list(plan.prepared.warnings)
     if not plan.placement.quantized:
         warnings.append("nothing was quantized; `onnxq explain` says why for each edge")
-    linear = sum(is_linear(plan.index, node) for node, scope in enumerate(plan.index.node_scope) if scope != MAIN_GRAPH)
-    if linear:
-        warnings.append(f"{linear} linear nodes inside bodies of If, Loop or Scan stay float")
     return warnings
 
 
@@ -274,7 +273,7 @@ def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
     """Write the Q/DQ of a plan into its prepared model, which is used up by that."""
     index, model = plan.index, plan.prepared.model
     pairs = pair_up(index, {edge: plan.placement[edge].axis for edge in plan.placement.quantized})
-    constants = [index.tensor_names[p.tensor] for p in pairs if index.is_constant(p.tensor)]
+    constants = [index.key(pair.use) for pair in pairs if index.is_constant(pair.use.tensor)]
     values = evaluate_constants(model, list(dict.fromkeys(constants)))
     shared = _shared_ranges(plan.placement, ranges)
     write_pairs(model, index, pairs, [_scale(index, pair, values, shared) for pair in pairs])
@@ -294,18 +293,18 @@ def _verify(quantized: onnx.ModelProto) -> list[str]:
 def _scale(
     index: GraphIndex, pair: Pair, values: Mapping[str, NDArray[Any]], ranges: Mapping[str, Range]
 ) -> NDArray[Any]:
-    name = index.tensor_names[pair.tensor]
-    dtype = np.float16 if index.tensor_types[pair.tensor].elem_type == TensorProto.FLOAT16 else np.float32
-    if name in values:
-        return weight_scales(values[name], pair.axis, name=name, dtype=dtype)
-    return activation_scale(ranges[name], dtype=dtype)
+    key = index.key(pair.use)
+    dtype = np.float16 if index.tensor_types[pair.use.tensor].elem_type == TensorProto.FLOAT16 else np.float32
+    if key in values:
+        return weight_scales(values[key], pair.axis, name=key, dtype=dtype)
+    return activation_scale(ranges[key], dtype=dtype)
 
 
 def _shared_ranges(placement: Placement, ranges: Ranges) -> dict[str, Range]:
     """Ranges after the tensors of each scale group got the union of theirs."""
     shared = dict(ranges)
     for group in placement.scale_groups:
-        members = [ranges[name] for name in group]
+        members = [ranges[key] for key in group]
         union = Range(min(r.low for r in members), max(r.high for r in members))
         shared.update(dict.fromkeys(group, union))
     return shared

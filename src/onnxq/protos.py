@@ -34,6 +34,14 @@ def walk_graphs(graph: GraphProto) -> Iterator[GraphProto]:
             yield from walk_graphs(body)
 
 
+def walk_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Some nodes, and all nodes in their bodies, each node before what it holds."""
+    for node in nodes:
+        yield node
+        for _, body in bodies(node):
+            yield from walk_nodes(body.node)
+
+
 def walk_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every stored tensor: initializers and attribute values, those of bodies and functions included."""
     for graph in walk_graphs(model.graph):

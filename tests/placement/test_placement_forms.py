@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from onnxq.placement import Placement, keep_float
+from onnxq.placement import Placement
 from text_models import placed, text_model
 
 BLOCK = "s = Relu(x) a = Conv(s, w1, b1) [add] y = Add(a, s)"
@@ -57,20 +57,6 @@ def test_an_empty_placement_has_an_empty_text() -> None:
 
 def test_activations_are_each_named_once_and_weights_not() -> None:
     assert block().activations == ["s"]
-
-
-def test_a_tensor_that_calibration_never_saw_is_taken_out_everywhere() -> None:
-    before = placed(
-        text_model("t = Transpose<perm = [0,1,3,2]>(x) a = Conv(x, w1) b = Conv(t, w2) c = Mul(a, b) y = Add(c, x)")
-    )
-    assert before.scale_groups == (("x", "t"),)
-    after = keep_float(before, frozenset({"t"}), "it was empty in every sample")
-    assert after.scale_groups == ()
-    assert "t" not in after.activations
-    changed = [e for e in before if before[e] != after[e]]
-    assert {before.labels[e].tensor for e in changed} >= {"t"}
-    assert {after[e].reason.rule.name for e in changed if before.labels[e].tensor == "t"} == {"P6"}
-    assert before.activations == ["x", "t"]
 
 
 def test_the_same_model_gives_the_same_text() -> None:

@@ -401,14 +401,28 @@ def test_a_convolution_behind_an_untyped_custom_op_is_no_crash() -> None:
     assert quantized_inputs(model)["y"] == ["s"]
 
 
-def test_adds_inside_bodies_stay_float_and_are_named_with_their_path() -> None:
+def test_adds_inside_bodies_are_placed_there_and_named_with_their_path() -> None:
     body = """[if1] y = If(c) <then_branch = t () => (float[1,16,8,8] a) { s = Relu(x) v = Conv(s, k1) a = Add(v, s) },
         else_branch = e () => (float[1,16,8,8] b) { b = Neg(x) }>"""
     model = text_model(body, f"{SHAPE} x, bool c")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "k1"))
     placement = placed(model)
-    assert not placement.quantized
+    assert [placement.labels[e].key for e in placement.quantized] == [f"if1.then_branch/{t}" for t in ("s", "k1", "s")]
     assert "if1.then_branch/" in placement.to_text()
+    assert {d.reason.rule.name for e, d in placement.items() if placement.labels[e].output == "a"} == {"R5"}
+
+
+def test_a_convolution_around_a_body_is_no_backbone_in_it() -> None:
+    body = """v = Conv(x, w1) [if1] y = If(c) <then_branch = t () => (float[1,16,8,8] a) { s = Relu(x) a = Add(v, s) },
+        else_branch = e () => (float[1,16,8,8] b) { b = Neg(x) }>"""
+    assert quantized_inputs(text_model(body, f"{SHAPE} x, bool c")) == {"v": ["x", "w1"]}
+
+
+def test_the_body_of_an_op_that_calibration_cannot_look_into_stays_float() -> None:
+    body = """q = Neg(k1) s = SequenceConstruct(x) [map] y = SequenceMap(s) <
+        body = b (float[1,16,8,8] e) => (float[1,16,8,8] r) { r = Conv(e, k1) }>"""
+    placement = placed(text_model(body, f"{SHAPE} x", f"seq({SHAPE}) y"))
+    assert not placement.quantized
     assert {d.reason.rule.name for e, d in placement.items() if placement.labels[e].graph} == {"BODY"}
 
 

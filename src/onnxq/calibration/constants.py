@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, TensorProto, helper
 
-from onnxq.calibration.extract import extract
+from onnxq.calibration.extract import extract_constants
 from onnxq.calibration.runtime import open_session, run, serialize
 from onnxq.errors import UnsupportedError
 from onnxq.protos import NameSource, is_default_domain
+from onnxq.scopes import Location, locate
 from onnxq.tensor_data import is_large, tensor_values
 
 _AT_ONCE = 4
@@ -29,25 +30,39 @@ class Constants(Mapping[str, NDArray[Any]]):
     the names in their order, then nothing is computed twice.
     """
 
-    def __init__(self, model: ModelProto, names: Sequence[str], stored: Mapping[str, _Stored]) -> None:
+    def __init__(
+        self, model: ModelProto, located: Mapping[str, Location], names: Sequence[str], stored: Mapping[str, _Stored]
+    ) -> None:
         self._model = model
+        self._located = located
         self._names = tuple(names)
         self._stored = stored
         computed = [name for name in names if name not in stored]
+        by_graph: dict[str, list[str]] = {}
+        for name in computed:
+            by_graph.setdefault(located[name].site.path, []).append(name)
         step = _AT_ONCE if is_large(model) else max(len(computed), 1)
-        runs = [computed[start : start + step] for start in range(0, len(computed), step)]
+        runs = [
+            of_graph[start : start + step] for of_graph in by_graph.values() for start in range(0, len(of_graph), step)
+        ]
         self._runs = {name: run for run in runs for name in run}
-        self._latest = _compute(model, runs[0]) if runs else {}
+        self._latest = self._compute(runs[0]) if runs else {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name in self._runs:
             if name not in self._latest:
-                self._latest = _compute(self._model, self._runs[name])
+                self._latest = self._compute(self._runs[name])
             return self._latest[name]
         found = self._stored[name]
         if isinstance(found, TensorProto):
             return tensor_values(found)
         return _dense(found) if isinstance(found, SparseTensorProto) else found
+
+    def _compute(self, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Values of constants that one graph sees."""
+        names = [self._located[key].name for key in keys]
+        part = extract_constants(self._model, self._located[keys[0]].site, names)
+        return dict(zip(keys, _compute(part, names), strict=True))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -65,26 +80,46 @@ def evaluate_constants(model: ModelProto, names: Sequence[str]) -> Constants:
 
     Args:
         model: Topologically sorted, complete in memory.
-        names: Constant tensors of the main graph. Initializers that are listed among the inputs count as constants.
+        names: Keys of constant tensors (see `onnxq.scopes`): in the main graph their names. What a body captures has a
+            value there too. Initializers that are listed among the inputs count as constants.
 
     Returns:
-        Tensor name -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`. It refers to the model,
+        Key -> value, in the order asked for. bfloat16 comes as `ml_dtypes.bfloat16`. It refers to the model,
         which must not change before the values were read.
 
     Raises:
-        ValueError: A name is unknown, or depends on a graph input.
+        ValueError: A key is unknown, or its tensor depends on an input of a graph.
         UnsupportedError: A constant is no tensor.
         CalibrationError: The runtime can't compute one.
     """
-    wanted = set(names)
-    found: dict[str, _Stored] = {t.name: t for t in model.graph.initializer if t.name in wanted}
-    found.update((t.values.name, t) for t in model.graph.sparse_initializer if t.values.name in wanted)
-    for node in model.graph.node:
-        if node.op_type == "Constant" and is_default_domain(node) and node.output[0] in wanted:
+    located = locate(model, names)
+    for name in names:
+        if name not in located:
+            raise ValueError(f'"{name}" is no tensor of the model')
+    return Constants(model, located, tuple(dict.fromkeys(names)), dict(_stored(located)))
+
+
+def _stored(located: Mapping[str, Location]) -> Iterator[tuple[str, _Stored]]:
+    """Key and value of those that are stored as they stand, in their own graph or in one around."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for key, location in located.items():
+        for path in location.site.paths:
+            keys.setdefault((path, location.name), []).append(key)
+    graphs = {p: g for found in located.values() for p, g in zip(found.site.paths, found.site.graphs, strict=True)}
+    for path, graph in graphs.items():
+        for name, value in _stored_in(graph):
+            for key in keys.get((path, name), ()):
+                yield key, value
+
+
+def _stored_in(graph: GraphProto) -> Iterator[tuple[str, _Stored]]:
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        if node.op_type == "Constant" and is_default_domain(node):
             value = _constant_value(node.attribute[0])
             if value is not None:
-                found[node.output[0]] = value
-    return Constants(model, tuple(dict.fromkeys(names)), found)
+                yield node.output[0], value
 
 
 def _constant_value(attribute: AttributeProto) -> _Stored | None:
@@ -110,8 +145,8 @@ def _dense(sparse: SparseTensorProto) -> NDArray[Any]:
     return dense
 
 
-def _compute(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    part = extract(model, names)
+def _compute(part: ModelProto, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Run a part of a model that has no inputs."""
     if part.graph.input:
         raise ValueError(
             f'{list(names)}: not all constant, input "{part.graph.input[0].name}" is among their ancestors'
@@ -128,7 +163,7 @@ def _compute(model: ModelProto, names: Sequence[str]) -> dict[str, NDArray[Any]]
     values = run(session, {}, "the constants")
     for position in narrow:
         values[position] = values[position].astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
-    return dict(zip(names, values, strict=True))
+    return values
 
 
 def _widen(part: ModelProto, outputs: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from onnxq.graph.constants import constant_node_value, stored_value
 from onnxq.graph.dominators import ROOT, Dominators, build_dominators
 from onnxq.graph.fingerprint import Fingerprints, build_fingerprints, constant_digest
-from onnxq.graph.index import ABSENT, MAIN_GRAPH, Edge, GraphIndex, Kind, Scope, build_index
+from onnxq.graph.index import ABSENT, MAIN_GRAPH, Edge, GraphIndex, Kind, Scope, Use, build_index
 
 __all__ = [
     "ABSENT",
@@ -15,6 +15,7 @@ __all__ = [
     "GraphIndex",
     "Kind",
     "Scope",
+    "Use",
     "build_dominators",
     "build_fingerprints",
     "build_index",

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxq.protos import bodies, is_default_domain
+from onnxq.scopes import body_path, tensor_key
 from onnxq.tensor_types import GraphTypes, ValueType
 
 ABSENT = -1
@@ -54,6 +56,21 @@ class Edge:
     input: int
 
 
+class Use(NamedTuple):
+    """A tensor as one graph sees it.
+
+    A body that captures a tensor quantizes it for itself, with a scale of its own: it may run on some samples only, and
+    sees other values then than the graph around it. Where both see the same values, the scales come out equal.
+
+    Attributes:
+        scope: Number of the graph whose nodes read the tensor.
+        tensor: Number of the tensor, which this graph yields or captures.
+    """
+
+    scope: int
+    tensor: int
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """One graph of the model.
@@ -62,11 +79,13 @@ class Scope:
         graph: The graph.
         owner: Number of the node that holds it as a body; `ABSENT` for the main graph.
         attribute: Name of the attribute that holds it; "" for the main graph.
+        path: How reports and keys of tensors name it, see `onnxq.scopes`; "" for the main graph.
     """
 
     graph: GraphProto
     owner: int
     attribute: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +141,14 @@ class GraphIndex:
         producer = self.producers[tensor]
         return producer if producer != ABSENT and self.node_scope[producer] == self.node_scope[node] else ABSENT
 
+    def use(self, edge: Edge) -> Use:
+        """The tensor on an edge, as the graph of its node sees it."""
+        return Use(self.node_scope[edge.node], self.inputs[edge.node][edge.input])
+
+    def key(self, use: Use) -> str:
+        """How reports and calibration name what a graph reads, see `onnxq.scopes`."""
+        return tensor_key(self.scopes[use.scope].path, self.tensor_names[use.tensor])
+
     def data_inputs(self, node: int) -> list[int]:
         """Tensors of kind `DATA` that the node depends on: its inputs and what its bodies capture."""
         kinds = self.tensor_kinds
@@ -139,7 +166,7 @@ def build_index(model: onnx.ModelProto, types: GraphTypes) -> GraphIndex:
         The index; it refers to the nodes of `model`, which must not change while it is in use.
     """
     builder = _Builder()
-    builder.add_graph(model.graph, types, Scope(model.graph, ABSENT, ""), {})
+    builder.add_graph(model.graph, types, Scope(model.graph, ABSENT, "", ""), {})
     inputs = [builder.main[v.name] for v in model.graph.input]
     return builder.finish([t for t in inputs if builder.kinds[t] == Kind.DATA])
 
@@ -202,7 +229,8 @@ class _Builder:
             known, first = len(self.names), number + 1
             for attribute, body in held:
                 inner = types.bodies.get((position, attribute), GraphTypes())
-                self.add_graph(body, inner, Scope(body, number, attribute), visible)
+                path = body_path(self.scopes[scope].path, node, attribute)
+                self.add_graph(body, inner, Scope(body, number, attribute, path), visible)
             self.captures[number] = self._captured(first, known)
         kind = Kind.DATA if held else self._kind(node, inputs)
         self.outputs[number] = tuple(

@@ -2,13 +2,14 @@
 
 from onnxq.graph import Edge
 from onnxq.placement.linear import weight_axis
-from onnxq.placement.never import never_quantized
+from onnxq.placement.never import Unseen, never_quantized
 from onnxq.placement.ops import copy_sources, is_copy, is_linear
-from onnxq.placement.place import keep_float, place
+from onnxq.placement.place import place
 from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
 from onnxq.placement.residual import ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.placement.selection import SelectionOptions
+from onnxq.placement.unseen import unseen_warnings, why_unseen
 
 __all__ = [
     "Decision",
@@ -19,11 +20,13 @@ __all__ = [
     "ResidualAdd",
     "Rule",
     "SelectionOptions",
+    "Unseen",
     "copy_sources",
     "is_copy",
     "is_linear",
-    "keep_float",
     "never_quantized",
     "place",
+    "unseen_warnings",
     "weight_axis",
+    "why_unseen",
 ]

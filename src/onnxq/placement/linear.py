@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnxq.graph import ABSENT, GraphIndex
-from onnxq.placement.never import why_never
+from onnxq.graph import ABSENT, Edge, GraphIndex
+from onnxq.placement.never import Unseen, why_never
 from onnxq.placement.ops import CONVOLUTIONS, group_count
 from onnxq.placement.placement import Decision, Reason
 from onnxq.placement.rules import Rule
@@ -32,18 +32,19 @@ _WEIGHT = Reason(Rule.P1, detail="weight, one scale an output channel")
 _VECTOR = Reason(Rule.P1, detail="weight without output channels, one scale in all")
 
 
-def linear_decisions(index: GraphIndex, node: int) -> Mapping[int, Decision]:
+def linear_decisions(index: GraphIndex, node: int, unseen: Unseen) -> Mapping[int, Decision]:
     """Decide the data and weight inputs of a linear op.
 
     Args:
         index: The model.
         node: Number of a Conv, ConvTranspose, Gemm or MatMul.
+        unseen: What can't be quantized because calibration saw no value of it.
 
     Returns:
         Input position -> decision. Either both operands are quantized or none is: an int8 kernel needs both.
     """
     operands = index.inputs[node][:2]
-    why_not = _why_not(index, node)
+    why_not = _why_not(index, node, unseen)
     if why_not:
         return {slot: Decision(False, Reason(why_not[0], detail=why_not[1])) for slot in range(len(operands))}
     return {0: _decide(index, node, 0), 1: _decide(index, node, 1), 2: _BIAS}
@@ -78,7 +79,7 @@ def _decide(index: GraphIndex, node: int, slot: int) -> Decision:
     return Decision(True, reason, constant=True, axis=axis)
 
 
-def _why_not(index: GraphIndex, node: int) -> tuple[Rule, str] | None:
+def _why_not(index: GraphIndex, node: int, unseen: Unseen) -> tuple[Rule, str] | None:
     operands = index.inputs[node][:2]
     if len(operands) < 2 or ABSENT in operands:
         return Rule.P1, "an operand is missing"
@@ -88,8 +89,8 @@ def _why_not(index: GraphIndex, node: int) -> tuple[Rule, str] | None:
         index.is_variable(operands[0]) and index.is_constant(operands[1])
     ):
         return Rule.P1, "its weight is no constant, or its data are"
-    for slot, tensor in enumerate(operands):
-        found = why_never(index, tensor)
+    for slot in range(len(operands)):
+        found = why_never(index, Edge(node, slot), unseen)
         if found:
             return Rule.P6, f"input {slot} {found}"
     return None

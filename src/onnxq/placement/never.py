@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnx import TensorProto
 
-from onnxq.graph import GraphIndex
+from onnxq.graph import Edge, GraphIndex, Use
 from onnxq.protos import is_default_domain
+
+Unseen = Mapping[Use, str]
+"""Tensors that calibration saw no value of -> why: "was empty in every sample"."""
 
 QUANTIZABLE_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 """Element types that onnxq writes Q/DQ around."""
@@ -57,11 +62,12 @@ def never_quantized(index: GraphIndex, node: int, slot: int) -> bool:
     return proto.op_type in NEVER_OP_TYPES or slot in _PARAMETERS.get(proto.op_type, ())
 
 
-def why_never(index: GraphIndex, tensor: int) -> str:
-    """P6: why the tensor can't be quantized, whatever reads it; empty if it can."""
+def why_never(index: GraphIndex, edge: Edge, unseen: Unseen) -> str:
+    """P6: why the tensor on the edge can't be quantized, whatever reads it; empty if it can."""
+    tensor = index.inputs[edge.node][edge.input]
     found = index.tensor_types[tensor]
     if found.kind != "tensor" or found.elem_type not in QUANTIZABLE_TYPES:
         return f"is of type {found}, Q/DQ are written for float and float16"
     if found.shape is not None and 0 in found.shape:
         return "has no elements"
-    return ""
+    return unseen.get(index.use(edge), "")

@@ -48,6 +48,9 @@ GATE_ONLY = frozenset({"Abs", "Erf", "Exp", "Neg", "Pow", "Reciprocal", "Sqrt", 
 SATURATING = frozenset({"Clip", "Erf", "Exp", "HardSigmoid", "Min", "Sigmoid", "Tanh"})
 """What makes t*g(t) an activation: a gate g that levels off. Without one it is a polynomial, which no kernel fuses."""
 
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+"""Operators whose bodies are graphs like any other: what runs in them can be calibrated, hence quantized."""
+
 COPIES = frozenset(
     {
         "Concat",
@@ -97,6 +100,12 @@ def copy_sources(index: GraphIndex, node: int) -> tuple[int, ...]:
     """Tensors whose values a copy operator passes on: its first input, of a Concat every input."""
     inputs = index.inputs[node]
     return inputs if index.nodes[node].op_type == "Concat" else inputs[:1]
+
+
+def is_control_flow(index: GraphIndex, node: int) -> bool:
+    """Whether the node is an If, Loop or Scan of the ONNX standard."""
+    proto = index.nodes[node]
+    return proto.op_type in CONTROL_FLOW and is_default_domain(proto)
 
 
 def is_linear(index: GraphIndex, node: int) -> bool:

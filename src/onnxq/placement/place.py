@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
-from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex, build_dominators
+from onnxq.graph import ABSENT, Edge, GraphIndex, build_dominators
 from onnxq.placement.backbone import find_backbones
 from onnxq.placement.linear import linear_decisions
-from onnxq.placement.never import never_quantized, why_never
-from onnxq.placement.ops import is_copy, is_linear
+from onnxq.placement.never import Unseen, never_quantized, why_never
+from onnxq.placement.ops import is_control_flow, is_copy, is_linear
 from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
 from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
@@ -16,12 +17,15 @@ from onnxq.placement.scale_groups import find_scale_groups
 from onnxq.placement.selection import Selection, SelectionOptions, select
 
 
-def place(index: GraphIndex, options: SelectionOptions | None = None) -> Placement:
-    """Work out which edges get Q/DQ, for TensorRT's fusion rules.
+def place(
+    index: GraphIndex, options: SelectionOptions | None = None, *, unseen: Unseen = MappingProxyType({})
+) -> Placement:
+    """Work out which edges get Q/DQ, for TensorRT's fusion rules. Every body is placed like a graph of its own.
 
     Args:
         index: The prepared model.
         options: What the user wants quantized; None for everything that the rules take.
+        unseen: Tensors that calibration saw no value of, and how that came; what needs their ranges stays float (P6).
 
     Returns:
         A decision with its reason for each edge that carries a float tensor.
@@ -32,42 +36,28 @@ def place(index: GraphIndex, options: SelectionOptions | None = None) -> Placeme
     """
     selection = select(index, options or SelectionOptions())
     residuals = find_residuals(index, build_dominators(index), find_backbones(index))
-    decisions = _Decisions(index, selection)
+    decisions = _Decisions(index, selection, unseen)
     for node in range(len(index.nodes)):
         decisions.decide_node(node)
     for residual in residuals:
         decisions.decide_residual(residual)
     quantized = {
-        index.inputs[edge.node][edge.input]
-        for edge, decision in decisions.by_edge.items()
-        if decision.quantize and not decision.constant
+        index.use(edge) for edge, decision in decisions.by_edge.items() if decision.quantize and not decision.constant
     }
     groups = find_scale_groups(index, quantized)
     return Placement(
         decisions=decisions.by_edge,
         labels={edge: label_of(index, edge) for edge in decisions.by_edge},
         residuals=tuple(residuals),
-        scale_groups=tuple(tuple(index.tensor_names[t] for t in group) for group in groups),
+        scale_groups=tuple(tuple(index.key(use) for use in group) for group in groups),
     )
-
-
-def keep_float(placement: Placement, tensors: frozenset[str], detail: str) -> Placement:
-    """The placement without Q/DQ on the given tensors of the main graph, for what calibration found out (P6)."""
-    changed = {
-        edge: replace(decision, quantize=False, reason=Reason(Rule.P6, detail=detail), axis=None)
-        if decision.quantize and placement.labels[edge].tensor in tensors
-        else decision
-        for edge, decision in placement.decisions.items()
-    }
-    groups = (tuple(t for t in group if t not in tensors) for group in placement.scale_groups)
-    return replace(placement, decisions=changed, scale_groups=tuple(g for g in groups if len(g) > 1))
 
 
 def label_of(index: GraphIndex, edge: Edge) -> EdgeLabel:
     """How a person finds the edge."""
     node = index.nodes[edge.node]
     return EdgeLabel(
-        graph=_path(index, index.node_scope[edge.node]),
+        graph=index.scopes[index.node_scope[edge.node]].path,
         node=node.name,
         op_type=node.op_type,
         output=next((o for o in node.output if o), ""),
@@ -75,21 +65,23 @@ def label_of(index: GraphIndex, edge: Edge) -> EdgeLabel:
     )
 
 
-def _path(index: GraphIndex, scope: int) -> str:
-    parts = []
-    while scope != MAIN_GRAPH:
-        owner = index.scopes[scope].owner
-        parts.append(f"{index.nodes[owner].name}.{index.scopes[scope].attribute}")
-        scope = index.node_scope[owner]
-    return "/".join(reversed(parts))
+def _calibratable(index: GraphIndex) -> list[bool]:
+    """Whether calibration can look into each graph: the main one, and bodies of If, Loop and Scan in such graphs."""
+    found: list[bool] = []
+    for scope in index.scopes:
+        owner = scope.owner
+        found.append(owner == ABSENT or (is_control_flow(index, owner) and found[index.node_scope[owner]]))
+    return found
 
 
 class _Decisions:
     """The decisions so far; each edge is decided once, a residual Add's edges once more."""
 
-    def __init__(self, index: GraphIndex, selection: Selection) -> None:
+    def __init__(self, index: GraphIndex, selection: Selection, unseen: Unseen) -> None:
         self._index = index
         self._selection = selection
+        self._unseen = unseen
+        self._can_calibrate = _calibratable(index)
         self.by_edge: dict[Edge, Decision] = {}
         self._plain = {rule: Decision(False, Reason(rule)) for rule in Rule}
 
@@ -103,7 +95,7 @@ class _Decisions:
     def decide_residual(self, residual: ResidualAdd) -> None:
         """R5 to R10: the skip edge gets Q/DQ if the trunk's convolution is quantized itself."""
         node = residual.node
-        if node not in self._selection.quantize or self._index.node_scope[node] != MAIN_GRAPH:
+        if not self._is_open(node):
             return
         reason = Reason(residual.rule, residual.looked_at, residual.why)
         if residual.skip is None or residual.trunk is None or residual.backbone is None:
@@ -114,12 +106,16 @@ class _Decisions:
         if not self._is_quantized(residual.backbone):
             name = self._index.nodes[residual.backbone].name
             skip = Decision(False, Reason(Rule.R9, residual.looked_at, f'"{name}" is not quantized'))
-        never = why_never(self._index, self._index.inputs[node][residual.skip])
+        never = why_never(self._index, Edge(node, residual.skip), self._unseen)
         if never:
             skip = Decision(False, Reason(Rule.P6, residual.looked_at, f"it {never}"))
         self._set(
             node, {residual.skip: skip, residual.trunk: Decision(False, replace(skip.reason, rule=residual.rule))}
         )
+
+    def _is_open(self, node: int) -> bool:
+        """Whether the user wants the node quantized, and calibration can see its inputs."""
+        return node in self._selection.quantize and self._can_calibrate[self._index.node_scope[node]]
 
     def _set(self, node: int, decided: dict[int, Decision]) -> None:
         for slot, decision in decided.items():
@@ -131,10 +127,10 @@ class _Decisions:
         return all(edge in self.by_edge and self.by_edge[edge].quantize for edge in edges)
 
     def _by_input(self, node: int) -> dict[int, Decision]:
-        if node not in self._selection.quantize or self._index.node_scope[node] != MAIN_GRAPH:
+        if not self._is_open(node):
             return {}
         if is_linear(self._index, node):
-            return dict(linear_decisions(self._index, node))
+            return dict(linear_decisions(self._index, node, self._unseen))
         return self._asked_for(node) if node in self._selection.by_name else {}
 
     def _asked_for(self, node: int) -> dict[int, Decision]:
@@ -144,7 +140,7 @@ class _Decisions:
             if not self._index.is_variable(tensor):
                 continue
             exact = never_quantized(self._index, node, slot)
-            why = "is a parameter" if exact else why_never(self._index, tensor)
+            why = "is a parameter" if exact else why_never(self._index, Edge(node, slot), self._unseen)
             reason = Reason(Rule.P6, detail=f"it {why}") if why else Reason(Rule.SELECTED)
             decided[slot] = Decision(not why, reason)
         return decided
@@ -152,7 +148,7 @@ class _Decisions:
     def _why_float(self, node: int) -> Rule:
         if node in self._selection.exclude:
             return Rule.P2
-        if self._index.node_scope[node] != MAIN_GRAPH:
+        if not self._can_calibrate[self._index.node_scope[node]]:
             return Rule.BODY
         if is_copy(self._index, node):
             return Rule.P5

@@ -19,6 +19,7 @@ from typing import Any
 from onnxq.graph import Edge
 from onnxq.placement.residual import ResidualAdd
 from onnxq.placement.rules import Rule
+from onnxq.scopes import tensor_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,11 @@ class EdgeLabel:
     output: str
     tensor: str
 
+    @property
+    def key(self) -> str:
+        """Key of the tensor as the graph of the node sees it, see `onnxq.scopes`."""
+        return tensor_key(self.graph, self.tensor)
+
 
 @dataclass(frozen=True)
 class Placement(Mapping[Edge, Decision]):
@@ -80,7 +86,7 @@ class Placement(Mapping[Edge, Decision]):
         decisions: Edge -> decision, by node number and input position.
         labels: Edge -> how a person finds it.
         residuals: What was found out about every Add and two-input Sum.
-        scale_groups: Names of tensors that must share one scale (rule P5), each group in node order.
+        scale_groups: Keys of tensors that must share one scale (rule P5), each group in node order.
     """
 
     decisions: Mapping[Edge, Decision]
@@ -104,8 +110,8 @@ class Placement(Mapping[Edge, Decision]):
 
     @property
     def activations(self) -> list[str]:
-        """Names of the tensors to calibrate: quantized and no constants, each once, in order of first use."""
-        return list(dict.fromkeys(self.labels[e].tensor for e in self.quantized if not self.decisions[e].constant))
+        """Keys of the tensors to calibrate: quantized and no constants, each once, in order of first use."""
+        return list(dict.fromkeys(self.labels[e].key for e in self.quantized if not self.decisions[e].constant))
 
     def quantized_inputs(self, node: int) -> list[str]:
         """Names of the tensors that node number `node` reads quantized, by input position."""

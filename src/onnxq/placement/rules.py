@@ -18,6 +18,6 @@ class Rule(Enum):
     P2 = "excluded"
     P5 = "a copy op moves the data, quantization moves across it"
     P6 = "never quantized"
-    BODY = "inside the body of an If, Loop or Scan, which stays float"
+    BODY = "inside a body that stays float: what isn't of an If, Loop or Scan can't be calibrated"
     SELECTED = "input of an op that was asked for by name or type"
     NOT_SELECTED = "input of an op that isn't quantized"

@@ -5,62 +5,67 @@
     b (int8) ---> Concat ----> u (int8)              a, b and u: each part is written where it belongs, as it is
     t (float) -> Split -> u (int8), v (int8)         u and v don't share: nothing above them is int8
 
-A tensor shares the scale of the nearest quantized tensors that it is copied from, through any number of copy ops.
+A tensor shares the scale of the nearest quantized tensors that it is copied from, through any number of copy ops of its
+own graph: a body reads the original of what it captures, and quantizes that for itself.
 """
 
 from __future__ import annotations
 
-from onnxq.graph import ABSENT, GraphIndex
+from collections.abc import Iterator
+
+from onnxq.graph import ABSENT, GraphIndex, Use
 from onnxq.placement.ops import copy_sources, is_copy
 
 
-def find_scale_groups(index: GraphIndex, quantized: set[int]) -> list[list[int]]:
+def find_scale_groups(index: GraphIndex, quantized: set[Use]) -> list[list[Use]]:
     """Group quantized activations by the scale that they must share.
 
     Args:
         index: The model.
-        quantized: Numbers of the activations that get Q/DQ.
+        quantized: The activations that get Q/DQ, each as the graph sees it whose nodes read it.
 
     Returns:
-        The groups of two tensors or more, each ascending, ordered by their first. Linear in the size of the graph.
+        The groups of two or more, each ascending, ordered by their first. Linear in the size of the graph.
     """
-    wanted = _wanted(index, quantized)
-    parent = list(range(len(index.tensor_names)))
-    holds: list[int] = [ABSENT] * len(index.tensor_names)  # the group whose values a tensor carries, if any
-    for tensor in range(len(index.tensor_names)):
-        carried = [holds[t] for t in _sources(index, tensor) if holds[t] != ABSENT]
-        if tensor in quantized:
-            carried.append(tensor)
-        if carried and (wanted[tensor] or tensor in quantized):
-            holds[tensor] = _unite(parent, carried)
-    groups: dict[int, list[int]] = {}
-    for tensor in sorted(quantized):
-        groups.setdefault(_root(parent, tensor), []).append(tensor)
+    copies = [(node, scope) for node, scope in enumerate(index.node_scope) if is_copy(index, node)]
+    wanted = _wanted(index, copies, quantized)
+    parent = {use: use for use in quantized}
+    holds = dict(parent)  # a graph's tensor -> the group whose values it carries, if any
+    for node, scope in copies:
+        carried = [holds[use] for use in _sources(index, node, scope) if use in holds]
+        for result in _results(index, node, scope):
+            if carried and result in quantized:
+                _unite(parent, [*carried, result])
+            elif carried and result in wanted:
+                holds[result] = _unite(parent, carried)
+    groups: dict[Use, list[Use]] = {}
+    for use in sorted(quantized):
+        groups.setdefault(_root(parent, use), []).append(use)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _wanted(index: GraphIndex, quantized: set[int]) -> list[bool]:
-    """Whether a quantized tensor lies downstream of each tensor through copy ops only."""
-    wanted = [False] * len(index.tensor_names)
-    for tensor in reversed(range(len(index.tensor_names))):
-        if wanted[tensor] or tensor in quantized:
-            for source in _sources(index, tensor):
-                wanted[source] = True
+def _wanted(index: GraphIndex, copies: list[tuple[int, int]], quantized: set[Use]) -> set[Use]:
+    """Tensors from which copy ops alone lead to a quantized one, and these themselves."""
+    wanted = set(quantized)
+    for node, scope in reversed(copies):
+        if any(result in wanted for result in _results(index, node, scope)):
+            wanted.update(_sources(index, node, scope))
     return wanted
 
 
-def _sources(index: GraphIndex, tensor: int) -> tuple[int, ...]:
-    """The tensors that `tensor` is a copy of."""
-    producer = index.producers[tensor]
-    if producer == ABSENT or not is_copy(index, producer):
-        return ()
-    if index.nodes[producer].op_type != "Split" and tensor != index.outputs[producer][0]:
-        return ()  # the mask of a Dropout
-    return tuple(t for t in copy_sources(index, producer) if t != ABSENT)
+def _sources(index: GraphIndex, node: int, scope: int) -> Iterator[Use]:
+    """What a copy op copies."""
+    return (Use(scope, tensor) for tensor in copy_sources(index, node) if tensor != ABSENT)
 
 
-def _unite(parent: list[int], members: list[int]) -> int:
-    """Join the groups of all members; the smallest number stands for the group."""
+def _results(index: GraphIndex, node: int, scope: int) -> Iterator[Use]:
+    """The copies that it yields; the mask of a Dropout is none."""
+    results = index.outputs[node] if index.nodes[node].op_type == "Split" else index.outputs[node][:1]
+    return (Use(scope, tensor) for tensor in results if tensor != ABSENT)
+
+
+def _unite(parent: dict[Use, Use], members: list[Use]) -> Use:
+    """Join the groups of all members; the smallest stands for the group."""
     roots = [_root(parent, member) for member in members]
     first = min(roots)
     for root in roots:
@@ -68,7 +73,7 @@ def _unite(parent: list[int], members: list[int]) -> int:
     return first
 
 
-def _root(parent: list[int], member: int) -> int:
+def _root(parent: dict[Use, Use], member: Use) -> Use:
     while parent[member] != member:
         parent[member] = parent[parent[member]]
         member = parent[member]

@@ -1,0 +1,52 @@
+"""What calibration saw no value of, and why: a tensor that was empty each time, or a body that never ran (rule P6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from onnxq.graph import ABSENT, MAIN_GRAPH, GraphIndex
+from onnxq.placement.never import Unseen
+from onnxq.placement.placement import Placement
+
+_EMPTY = "was empty in every sample"
+_NEVER_RAN = "is in a body that never ran in calibration"
+
+
+def why_unseen(index: GraphIndex, placement: Placement, keys: Collection[str]) -> Unseen:
+    """Tell why calibration saw no value of some tensors.
+
+    Args:
+        index: The prepared model.
+        placement: What was to be calibrated.
+        keys: Keys of the tensors without a value.
+
+    Returns:
+        Each of them, as its graph sees it -> why. If nothing in a body had a value, the body never ran.
+    """
+    wanted = set(keys)
+    uses = dict.fromkeys(index.use(e) for e in placement.quantized if not placement[e].constant)
+    missing = [use for use in uses if index.key(use) in wanted]
+    ran = {MAIN_GRAPH} | {use.scope for use in uses if index.key(use) not in wanted}
+    return {use: _EMPTY if use.scope in ran else _NEVER_RAN for use in missing}
+
+
+def unseen_warnings(index: GraphIndex, unseen: Unseen) -> list[str]:
+    """What the user should know about them: one line a tensor; of a body that never ran, one line in all."""
+    idle = {use.scope: None for use, why in unseen.items() if why == _NEVER_RAN}
+    outermost = [scope for scope in idle if not any(outer in idle for outer in _around(index, scope))]
+    return [
+        *(f'tensor "{index.key(use)}" {why} and stays float' for use, why in unseen.items() if use.scope not in idle),
+        *(
+            f'body "{index.scopes[scope].path}" never ran on the calibration data, so all of it stays float'
+            for scope in outermost
+        ),
+    ]
+
+
+def _around(index: GraphIndex, scope: int) -> list[int]:
+    """The bodies around a body."""
+    found = []
+    while index.scopes[scope].owner != ABSENT:
+        scope = index.node_scope[index.scopes[scope].owner]
+        found.append(scope)
+    return found
