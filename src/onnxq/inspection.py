@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxq.graph import GraphIndex
+from onnxq.graph import Edge, GraphIndex
 from onnxq.invariants import ModelPair
-from onnxq.invariants.pair import Quantization
+from onnxq.invariants.quantized_graph import Quantization
 from onnxq.pipeline import find_quantization
 from onnxq.placement import ResidualAdd
 from onnxq.protos import opset_version, walk_tensors
 from onnxq.rewrite import strip_pairs
+from onnxq.scopes import tensor_key
 from onnxq.shapes import Change
 from onnxq.tensor_types import value_type
 
@@ -25,7 +26,7 @@ class AddReport:
     """One Add, or Sum of two, of two tensors that the model computes.
 
     Attributes:
-        node: Its name, after preparation.
+        node: Its name, after preparation; in a body with the path before it.
         inputs: The tensors that it adds.
         skip: The input that belongs in int8; None if the Add is not residual.
         quantized: Inputs that are quantized in this model.
@@ -130,7 +131,9 @@ def _quantized_edges(pair: ModelPair) -> tuple[dict[int, list[str]], dict[str, s
     for node, slot, tensor, quantization in pair.edges():
         if quantization is not None:
             readers.setdefault(node, []).append(tensor)
-            kinds[tensor] = _kind(quantization, constant=index.is_constant(index.inputs[node][slot]))
+            kinds[index.key(index.use(Edge(node, slot)))] = _kind(
+                quantization, constant=index.is_constant(index.inputs[node][slot])
+            )
     return readers, kinds
 
 
@@ -144,7 +147,8 @@ def _kind(found: Quantization, *, constant: bool) -> str:
 def _report(index: GraphIndex, residual: ResidualAdd, quantized: Sequence[str]) -> AddReport:
     names = tuple(index.tensor_names[t] for t in index.inputs[residual.node])
     skip = names[residual.skip] if residual.skip is not None else None
-    return AddReport(index.nodes[residual.node].name, names, skip, tuple(quantized), residual.why)
+    node = tensor_key(index.scopes[index.node_scope[residual.node]].path, index.nodes[residual.node].name)
+    return AddReport(node, names, skip, tuple(quantized), residual.why)
 
 
 def _counted(items: Iterable[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ be named by their own name or by a tensor that they yield.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ from onnx import ModelProto, NodeProto
 
 from onnxq.calibration import make_feeds
 from onnxq.errors import InvalidModelError
+from onnxq.graph import MAIN_GRAPH
 from onnxq.invariants import ModelPair, Violation, check, quantized_inputs
 from onnxq.model_io import why_invalid
 from onnxq.numerics import output_sqnr, run_model
 from onnxq.placement import SelectionOptions, is_linear
 from onnxq.protos import describe
 from onnxq.rewrite import strip_pairs
+from onnxq.scopes import tensor_key
 
 Feed = Mapping[str, Any]
 """Input name -> array, for one run."""
@@ -46,8 +48,8 @@ def assert_exactly_one_quantized_add_input(
     pair = ModelPair(strip_pairs(quantized), quantized)
     adds = [find_node(pair, add)] if add is not None else _adds_to_check(pair)
     found, problems = quantized_inputs(pair), []
-    for node in adds:
-        got = found.get(node.output[0], [])
+    for key, node in adds:
+        got = found.get(key, [])
         if len(got) != 1 or (skip is not None and got != [skip]):
             wanted = (
                 "exactly one input quantized" if skip is None else f'exactly one input quantized, the skip "{skip}"'
@@ -180,28 +182,45 @@ def assert_close_to_float(
     _fail_if(noise_problems(output_sqnr(reference, results), min_sqnr_db))
 
 
-def find_node(pair: ModelPair, name: str) -> NodeProto:
-    """The node of the float model's main graph that has a name, or yields a tensor of that name.
+def find_node(pair: ModelPair, name: str) -> tuple[str, NodeProto]:
+    """The node of the float model that has a name, or yields a tensor of that name, with its key in `quantized_inputs`.
+
+    In a body the name may be preceded by the body's path, `if1.then_branch/conv`: two branches may use one name.
 
     Raises:
         AssertionError: There is none, or more than one.
     """
     nodes = pair.float_model.graph.node
-    found = [n for n in nodes if n.name == name] or [n for n in nodes if name in n.output]
+    main = [n for n in nodes if n.name == name] or [n for n in nodes if name in n.output]
+    found = [(n.output[0], n) for n in main] or _in_bodies(pair, name)
     if not found:
         raise AssertionError(f'the model has no node "{name}", nor one that yields a tensor "{name}"')
     if len(found) > 1:
-        outputs = ", ".join(f'"{n.output[0]}"' for n in found)
+        outputs = ", ".join(f'"{key}"' for key, _ in found)
         raise AssertionError(f'{len(found)} nodes are named "{name}": name the one by its output, of {outputs}')
     return found[0]
+
+
+def _in_bodies(pair: ModelPair, name: str) -> list[tuple[str, NodeProto]]:
+    index = pair.plan.index
+    paths = {number: index.scopes[scope].path for number, scope in enumerate(index.node_scope) if scope != MAIN_GRAPH}
+
+    def called(names: Callable[[NodeProto], Iterable[str]]) -> list[tuple[str, NodeProto]]:
+        return [
+            (pair.key(number), index.nodes[number])
+            for number, path in paths.items()
+            if any(name in (found, tensor_key(path, found)) for found in names(index.nodes[number]) if found)
+        ]
+
+    return called(lambda node: [node.name]) or called(lambda node: node.output)
 
 
 def placement_problems(pair: ModelPair, expected: Mapping[str, Sequence[str | Sequence[str]]]) -> list[str]:
     """What differs from an expected placement; a sequence among the tensors stands for any one of its members."""
     found, problems = _placed(pair), []
     for name, tensors in expected.items():
-        node = find_node(pair, name)
-        got = found.get(node.output[0])
+        key, node = find_node(pair, name)
+        got = found.get(key)
         if got is None:
             problems.append(
                 _block(describe(node), f"{_list(tensors)} quantized", "the node is gone, or reads no float")
@@ -245,13 +264,13 @@ def pair_inputs(pair: ModelPair, node: NodeProto) -> list[str]:
     return [name for name in node.input if name and name not in constants]
 
 
-def _adds_to_check(pair: ModelPair) -> list[NodeProto]:
+def _adds_to_check(pair: ModelPair) -> list[tuple[str, NodeProto]]:
     index, residuals = pair.plan.index, pair.plan.placement.residuals
     joins = [r for r in residuals if all(index.is_variable(t) for t in index.inputs[r.node])]
     chosen = joins if len(joins) == 1 else [r for r in residuals if r.is_residual]
     if not chosen:
         raise AssertionError("the model has no residual Add that onnxq's rules find; name the one meant by add=")
-    return [index.nodes[residual.node] for residual in chosen]
+    return [(pair.key(residual.node), index.nodes[residual.node]) for residual in chosen]
 
 
 def _as_feeds(model: ModelProto, feeds: Feed | Iterable[Feed] | None) -> list[Feed]:
@@ -273,9 +292,10 @@ def _placed(pair: ModelPair) -> dict[str, list[str]]:
     for node, slot, tensor, quantization in pair.edges():
         if slot != 2 or quantization is None or not is_linear(index, node):
             continue
-        stored = pair.constants.get(quantization.dequantize.input[0])
+        graph = pair.graph_of(node)
+        stored = graph.constants.get(quantization.dequantize.input[0]) if graph is not None else None
         if stored is not None and stored.dtype == np.int32:
-            found[index.nodes[node].output[0]].remove(tensor)
+            found[pair.key(node)].remove(tensor)
     return found
 
 

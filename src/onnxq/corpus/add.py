@@ -233,7 +233,7 @@ def _expectations(run: CaseRun, quantizer: Quantizer, *, is_stripped: bool) -> d
 
 def _residual_adds(run: CaseRun) -> dict[str, list[str]]:
     """Add -> what it reads quantized, of every Add that the rules find to be residual."""
-    pair, index = run.pair, run.pair.plan.index
+    pair = run.pair
     found = quantized_inputs(pair)
     names = Counter(node.name for node in pair.float_model.graph.node)
     label = {
@@ -241,8 +241,8 @@ def _residual_adds(run: CaseRun) -> dict[str, list[str]]:
         for node in pair.float_model.graph.node
         for output in node.output
     }
-    outputs = [index.nodes[r.node].output[0] for r in pair.plan.placement.residuals if r.is_residual]
-    return {label[output]: found[output] for output in outputs if output in found and output in label}
+    keys = [pair.key(r.node) for r in pair.plan.placement.residuals if r.is_residual]
+    return {label.get(key, key): found[key] for key in keys if key in found}
 
 
 def _outputs(model: ModelProto) -> dict[str, list[Any]]:

@@ -104,7 +104,7 @@ def _invariant(name: str, run: CaseRun) -> list[str]:
 
 def _quantized_add_inputs(run: CaseRun) -> list[str]:
     expected = run.expect.quantized_add_inputs or {}
-    nodes = {name: find_node(run.pair, name) for name in expected}
+    nodes = {name: find_node(run.pair, name)[1] for name in expected}
     wrong = [
         f'"{name}" is a {n.op_type}, no Add or Sum' for name, n in nodes.items() if n.op_type not in ("Add", "Sum")
     ]

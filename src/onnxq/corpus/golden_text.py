@@ -15,8 +15,9 @@ import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from onnxq.corpus.format import GoldenKind
-from onnxq.graph import MAIN_GRAPH
-from onnxq.invariants.pair import ModelPair, Quantization
+from onnxq.graph import MAIN_GRAPH, Edge
+from onnxq.invariants.pair import ModelPair
+from onnxq.invariants.quantized_graph import Quantization
 from onnxq.protos import attribute
 from onnxq.tensor_types import ValueType, value_type
 
@@ -86,8 +87,7 @@ def _placement(pair: ModelPair) -> Iterator[str]:
     index = pair.plan.index
     for node, slot, tensor, found in pair.edges():
         if found is not None:
-            output = next((name for name in index.nodes[node].output if name), "")
-            edge = f"{display_name(output)} = {display_name(index.nodes[node].op_type)} input {slot}"
+            edge = f"{display_name(pair.key(node))} = {display_name(index.nodes[node].op_type)} input {slot}"
             rank = index.tensor_types[index.inputs[node][slot]].rank
             yield f"{edge} {display_name(tensor)}: {_element_type(pair, found)}{_axis(found, rank)}"
 
@@ -132,10 +132,11 @@ def _ranges(pair: ModelPair) -> Iterator[str]:
     """A line for each way in which a tensor is quantized: its scale, or the least and the greatest along the axis."""
     lines: dict[str, None] = {}
     index = pair.plan.index
-    for node, slot, tensor, found in pair.edges():
+    for node, slot, _, found in pair.edges():
         if found is not None:
             rank = index.tensor_types[index.inputs[node][slot]].rank
-            lines[f"{display_name(tensor)}{_axis(found, rank)}: {_scales(found)}"] = None
+            key = index.key(index.use(Edge(node, slot)))
+            lines[f"{display_name(key)}{_axis(found, rank)}: {_scales(found)}"] = None
     yield from lines
 
 
@@ -165,7 +166,8 @@ def _type_name(number: int) -> str:
 
 def _stored_type(pair: ModelPair, names: Iterable[str]) -> int:
     wanted = set(names)
-    return next((t.data_type for t in pair.quantized.graph.initializer if t.name in wanted), 0)
+    stored = (tensor for graph in pair.main.walk() for tensor in graph.graph.initializer)
+    return next((tensor.data_type for tensor in stored if tensor.name in wanted), 0)
 
 
 def _axis(found: Quantization, rank: int | None) -> str:

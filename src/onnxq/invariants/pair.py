@@ -1,13 +1,7 @@
-"""A float model and what a quantizer made of it, side by side.
-
-Nodes are matched by the tensor that they yield first, since every quantizer in use keeps those names and many rename
-nodes. All reading of Q/DQ happens here, in whatever form a tool writes them: a Q/DQ pair, a stored int8 weight behind a
-lone DequantizeLinear, with or without Casts after it.
-"""
+"""A float model and what a quantizer made of it, side by side, graph by graph."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,30 +12,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxq.graph import MAIN_GRAPH, constant_node_value
+from onnxq.graph import ABSENT
+from onnxq.invariants.quantized_graph import Quantization, QuantizedGraph
 from onnxq.pipeline import Plan, make_plan
 from onnxq.placement import SelectionOptions
-from onnxq.protos import attribute
-from onnxq.tensor_data import tensor_values
-
-
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """How one tensor is quantized in the quantized model.
-
-    Attributes:
-        dequantize: The DequantizeLinear that readers see.
-        quantize: The QuantizeLinear before it; None for a weight that is stored as integers.
-        scale: Its scale, [] or [n]; None if the model computes it.
-        zero_point: Its zero point, of the same shape; None if it is left out or computed.
-        axis: Axis of the scales; None for a single scale.
-    """
-
-    dequantize: NodeProto
-    quantize: NodeProto | None
-    scale: NDArray[Any] | None
-    zero_point: NDArray[Any] | None
-    axis: int | None
+from onnxq.protos import describe
+from onnxq.scopes import tensor_key
 
 
 @dataclass(frozen=True)
@@ -68,84 +44,70 @@ class ModelPair:
         return make_plan(self.float_model, self.selection, on_quantized="keep")
 
     @cached_property
-    def producers(self) -> dict[str, NodeProto]:
-        """Tensor name -> the node of the quantized model's main graph that yields it."""
-        return {output: node for node in self.quantized.graph.node for output in node.output if output}
+    def main(self) -> QuantizedGraph:
+        """The quantized model's main graph."""
+        return QuantizedGraph(self.quantized.graph)
 
     @cached_property
-    def constants(self) -> dict[str, NDArray[Any]]:
-        """Values stored in the quantized model's main graph, except big ones that nothing here asks for."""
-        graph = self.quantized.graph
-        used = {name for node in graph.node if node.op_type in _QDQ for name in node.input}
-        found = {t.name: tensor_values(t) for t in graph.initializer if t.name in used}
-        for node in graph.node:
-            value = constant_node_value(node) if node.op_type == "Constant" and node.output[0] in used else None
-            if value is not None:
-                found[node.output[0]] = value
+    def graphs(self) -> list[QuantizedGraph | None]:
+        """By scope number of the plan's index: what has become of each graph; None if it is gone."""
+        index, found = self.plan.index, list[QuantizedGraph | None]()
+        for scope in index.scopes:
+            if scope.owner == ABSENT:
+                found.append(self.main)
+                continue
+            around = found[index.node_scope[scope.owner]]
+            owner = around.twin(index.nodes[scope.owner]) if around is not None else None
+            found.append(None if around is None or owner is None else around.body(owner, scope.attribute))
         return found
+
+    def graph_of(self, node: int) -> QuantizedGraph | None:
+        """The quantized model's graph in which node number `node` of the plan's index stands; None if it is gone."""
+        return self.graphs[self.plan.index.node_scope[node]]
 
     def counterpart(self, node: int) -> NodeProto | None:
         """The quantized model's node for node number `node` of the plan's index; None if it is gone."""
-        output = next((name for name in self.plan.index.nodes[node].output if name), "")
-        found = self.producers.get(output)
-        while found is not None and found.op_type in (*_QDQ, "Cast") and found.op_type != self._op(node):
-            found = self.producers.get(found.input[0])  # the tool put a pair or Cast behind the node, under its name
-        if found is not None and found.op_type == self._op(node):
-            return found
-        named = self._named.get(self.plan.index.nodes[node].name)  # the tool dropped a Relu, and gave its output away
-        return named if named is not None and named.op_type == self._op(node) else None
-
-    @cached_property
-    def _named(self) -> dict[str, NodeProto]:
-        """Node name -> the node of the quantized model's main graph, where the name is there and unique."""
-        counts = Counter(node.name for node in self.quantized.graph.node)
-        return {node.name: node for node in self.quantized.graph.node if node.name and counts[node.name] == 1}
-
-    def _op(self, node: int) -> str:
-        return self.plan.index.nodes[node].op_type
-
-    def quantization(self, tensor: str) -> Quantization | None:
-        """How the tensor that a node of the quantized model reads is quantized; None if it is float."""
-        producer = self.producers.get(tensor)
-        while producer is not None and producer.op_type == "Cast":
-            producer = self.producers.get(producer.input[0])
-        if producer is None or producer.op_type != "DequantizeLinear":
-            return None
-        before = self.producers.get(producer.input[0])
-        scale = self.constants.get(producer.input[1])
-        zero_point = self.constants.get(producer.input[2]) if len(producer.input) > 2 else None
-        axis = attribute(producer, "axis", 1) if scale is not None and scale.ndim else None
-        return Quantization(
-            producer,
-            before if before is not None and before.op_type == "QuantizeLinear" else None,
-            scale,
-            zero_point,
-            axis,
-        )
+        graph = self.graph_of(node)
+        return None if graph is None else graph.twin(self.plan.index.nodes[node])
 
     def edges(self) -> Iterator[tuple[int, int, str, Quantization | None]]:
-        """Each float edge of the main graph that survived: node number, input position, float tensor, how quantized.
+        """Each float edge that survived: node number, input position, float tensor, how quantized.
 
         What the float model held quantized already counts as float: the tool had no say in it.
         """
         index = self.plan.index
         held = {t for n, node in enumerate(index.nodes) if node.op_type == "DequantizeLinear" for t in index.outputs[n]}
-        for number, scope in enumerate(index.node_scope):
-            twin = self.counterpart(number) if scope == MAIN_GRAPH else None
-            if twin is None:
+        for number, node in enumerate(index.nodes):
+            graph = self.graph_of(number)
+            twin = None if graph is None else graph.twin(node)
+            if graph is None or twin is None:
                 continue
             for slot, tensor in enumerate(index.inputs[number]):
                 if tensor >= 0 and index.tensor_types[tensor].is_float and slot < len(twin.input):
-                    found = self.quantization(twin.input[slot]) if tensor not in held else None
+                    found = graph.quantization(twin.input[slot]) if tensor not in held else None
                     yield number, slot, index.tensor_names[tensor], found
+
+    def where(self, node: int) -> str:
+        """How violations name a node of the plan's index."""
+        index = self.plan.index
+        path = index.scopes[index.node_scope[node]].path
+        return describe(index.nodes[node]) + (f' in body "{path}"' if path else "")
+
+    def key(self, node: int) -> str:
+        """How reports name a node of the plan's index: by its first output, with the path of its graph."""
+        index = self.plan.index
+        output = next((name for name in index.nodes[node].output if name), "")
+        return tensor_key(index.scopes[index.node_scope[node]].path, output)
 
 
 def quantized_inputs(pair: ModelPair) -> dict[str, list[str]]:
-    """First output of each float node -> names of the float tensors that it reads quantized, by input position."""
-    index = pair.plan.index
+    """Key of each float node -> names of the float tensors that it reads quantized, by input position.
+
+    The key is the node's first output, in a body with its path before it: `if1.then_branch/y`, see `onnxq.scopes`.
+    """
     found: dict[str, list[str]] = {}
     for node, _, tensor, quantization in pair.edges():
-        readers = found.setdefault(next((name for name in index.nodes[node].output if name), ""), [])
+        readers = found.setdefault(pair.key(node), [])
         if quantization is not None:
             readers.append(tensor)
     return found
@@ -187,6 +149,3 @@ def along(parameter: NDArray[Any], values: NDArray[Any], axis: int | None) -> ND
             return None
         shape[axis] = -1
     return parameter.astype(np.float32).reshape(shape)
-
-
-_QDQ = ("QuantizeLinear", "DequantizeLinear")

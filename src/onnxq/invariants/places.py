@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from onnxq.graph import ABSENT, Edge
-from onnxq.invariants.pair import ModelPair, Quantization
+from onnxq.invariants.pair import ModelPair
+from onnxq.invariants.quantized_graph import Quantization
 from onnxq.invariants.violation import Violation
 from onnxq.placement import Rule, never_quantized
 from onnxq.protos import describe
@@ -38,7 +39,7 @@ def residual_skip_only(pair: ModelPair) -> list[Violation]:
             if rule in _UNSELECTED:
                 expected = f"no input is quantized: {rule.value}"
             shown = " and ".join(f'"{names[slot]}"' for slot in sorted(got)) or "neither input"
-            where = describe(index.nodes[residual.node])
+            where = pair.where(residual.node)
             found.append(Violation("residual-skip-only", where, expected, f"{shown} quantized"))
     return found
 
@@ -49,7 +50,7 @@ def never_rounded(pair: ModelPair) -> list[Violation]:
     return [
         Violation(
             "never-rounded",
-            f'input {slot} ("{tensor}") of {describe(index.nodes[node])}',
+            f'input {slot} ("{tensor}") of {pair.where(node)}',
             "float: rounding it would change more than its last digits",
             f"quantized by {describe(quantization.dequantize)}",
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import NodeProto
 
 from onnxq.calibration import evaluate_constants
 from onnxq.errors import OnnxqError
-from onnxq.graph import ABSENT
-from onnxq.invariants.pair import ModelPair, Quantization, along, dequantized
+from onnxq.graph import ABSENT, Edge, Use
+from onnxq.invariants.pair import ModelPair, along, dequantized
+from onnxq.invariants.quantized_graph import QDQ, Quantization, QuantizedGraph
 from onnxq.invariants.violation import Violation
 from onnxq.placement import copy_sources, is_copy, is_linear, weight_axis
 from onnxq.protos import describe
@@ -21,11 +22,9 @@ from onnxq.protos import describe
 def scales_positive(pair: ModelPair) -> list[Violation]:
     """Every stored scale is positive and finite, and its zero point has the same shape."""
     found = []
-    for node in pair.quantized.graph.node:
-        if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
-            continue
-        scale = pair.constants.get(node.input[1])
-        zero_point = pair.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    for graph, node in _qdq_nodes(pair):
+        scale = graph.constants.get(node.input[1])
+        zero_point = graph.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
         if scale is None:
             continue
         wide = scale.astype(np.float64)
@@ -55,7 +54,7 @@ def weight_axes(pair: ModelPair) -> list[Violation]:
         length = shape[axis] if shape is not None and axis is not None else None
         if got != axis or (isinstance(length, int) and quantization.scale.size != length):
             expected = f"axis {axis} with {length} scales, or one scale in all"
-            where = f'weight "{tensor}" of {describe(index.nodes[node])}'
+            where = f'weight "{tensor}" of {pair.where(node)}'
             found.append(Violation("weight-axes", where, expected, f"axis {got} with {quantization.scale.size} scales"))
     return found
 
@@ -63,18 +62,19 @@ def weight_axes(pair: ModelPair) -> list[Violation]:
 def weights_reconstructed(pair: ModelPair) -> list[Violation]:
     """What readers see of each quantized weight is within half a step of its float value, channel by channel."""
     index = pair.plan.index
-    weights: dict[tuple[int, str], tuple[int, Quantization]] = {}
+    weights: dict[tuple[str, str], tuple[int, int, Quantization]] = {}
     for node, slot, _, quantization in pair.edges():
-        tensor = index.inputs[node][slot]
-        if quantization is not None and index.is_constant(tensor):
-            weights[tensor, (quantization.quantize or quantization.dequantize).input[0]] = node, quantization
-    originals = evaluate_constants(pair.plan.prepared.model, [index.tensor_names[tensor] for tensor, _ in weights])
+        use, graph = index.use(Edge(node, slot)), pair.graph_of(node)
+        if quantization is not None and index.is_constant(use.tensor) and graph is not None:
+            first = quantization.quantize or quantization.dequantize
+            weights[index.key(use), graph.home(first.output[0]).key(first.input[0])] = node, use.tensor, quantization
+    originals = evaluate_constants(pair.plan.prepared.model, [original for original, _ in weights])
     try:
         stored = evaluate_constants(pair.quantized, [name for _, name in weights])
         found: list[Violation] = []
-        for (tensor, name), (node, quantization) in weights.items():
-            where = f'weight "{index.tensor_names[tensor]}" of {describe(index.nodes[node])}'
-            found += _reconstruction(where, originals[index.tensor_names[tensor]], stored[name], quantization)
+        for (original, name), (node, tensor, quantization) in weights.items():
+            where = f'weight "{index.tensor_names[tensor]}" of {pair.where(node)}'
+            found += _reconstruction(where, originals[original], stored[name], quantization)
     except (OnnxqError, ValueError) as error:
         return [Violation("weights-reconstructed", "weights", "known without running the model", str(error))]
     return found
@@ -115,8 +115,8 @@ def _rounding_in_steps(quantization: Quantization) -> float:
 def no_repeated_pairs(pair: ModelPair) -> list[Violation]:
     """No Q reads a DQ: two roundings in a row on one edge."""
     found = []
-    for node in pair.quantized.graph.node:
-        before = pair.producers.get(node.input[0]) if node.op_type == "QuantizeLinear" and node.input else None
+    for graph, node in _qdq_nodes(pair):
+        before = graph.producers.get(node.input[0]) if node.op_type == "QuantizeLinear" and node.input else None
         if before is not None and before.op_type == "DequantizeLinear":
             found.append(
                 Violation("no-repeated-pairs", describe(node), "reads a float tensor", f"reads {describe(before)}")
@@ -126,39 +126,44 @@ def no_repeated_pairs(pair: ModelPair) -> list[Violation]:
 
 def no_dangling_pairs(pair: ModelPair) -> list[Violation]:
     """Every Q and DQ is read by something."""
-    graph = pair.quantized.graph
-    read = Counter(name for node in graph.node for name in node.input)
-    read.update(value.name for value in graph.output)
-    captured = {name for node in pair.plan.index.captures for name in (pair.plan.index.tensor_names[t] for t in node)}
+    read: dict[str, set[str]] = {}
+    for graph in pair.main.walk():
+        names = {name for node in graph.graph.node for name in node.input} | {v.name for v in graph.graph.output}
+        for reader in (graph, *graph.around()):  # a body reads what it captures from the graphs around it
+            read.setdefault(reader.path, set()).update(names)
     return [
         Violation("no-dangling-pairs", describe(node), "its result is read", "nothing reads it")
-        for node in graph.node
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        and not read[node.output[0]]
-        and node.output[0] not in captured
+        for graph, node in _qdq_nodes(pair)
+        if node.output[0] not in read[graph.path]
     ]
+
+
+def _qdq_nodes(pair: ModelPair) -> Iterator[tuple[QuantizedGraph, NodeProto]]:
+    """Every Q and DQ of the quantized model, and the graph that it stands in."""
+    return ((graph, node) for graph in pair.main.walk() for node in graph.graph.node if node.op_type in QDQ)
 
 
 def copies_share_scale(pair: ModelPair) -> list[Violation]:
     """Where both sides of a copy op are quantized as activations, they have one scale."""
     index, found = pair.plan.index, []
     scales = {
-        tensor: (name, float(q.scale.reshape(-1)[0]))
+        use: (name, float(q.scale.reshape(-1)[0]))
         for node, slot, name, q in pair.edges()
         if q is not None and q.quantize is not None and q.scale is not None and q.scale.size == 1
-        for tensor in [index.inputs[node][slot]]
-        if index.is_variable(tensor)
+        for use in [index.use(Edge(node, slot))]
+        if index.is_variable(use.tensor)
     }
     for node in range(len(index.nodes)):
         if not is_copy(index, node):
             continue
         for source in copy_sources(index, node):
             for result in index.outputs[node]:
-                if ABSENT in (source, result) or source not in scales or result not in scales:
+                uses = [Use(index.node_scope[node], tensor) for tensor in (source, result)]
+                if ABSENT in (source, result) or any(use not in scales for use in uses):
                     continue
-                (name, before), (_, after) = scales[source], scales[result]
+                (name, before), (_, after) = (scales[use] for use in uses)
                 if before != after:
-                    where = describe(index.nodes[node])
+                    where = pair.where(node)
                     expected = f'"{name}" and its copy share one scale'
                     found.append(Violation("copies-share-scale", where, expected, f"{before:.6g} and {after:.6g}"))
     return found

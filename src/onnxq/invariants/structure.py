@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from onnxq.graph import MAIN_GRAPH
 from onnxq.invariants.pair import ModelPair
 from onnxq.invariants.violation import Violation
 from onnxq.model_io import why_invalid
@@ -92,12 +91,9 @@ def symbolic_dims_preserved(pair: ModelPair) -> list[Violation]:
 
 
 def operators_preserved(pair: ModelPair) -> list[Violation]:
-    """Every operator of the float model is still there, and none was added but Q/DQ and Casts."""
-    index = pair.plan.index
-    before = Counter(
-        node.op_type for node, scope in zip(index.nodes, index.node_scope, strict=True) if scope == MAIN_GRAPH
-    )
-    after = Counter(node.op_type for node in pair.quantized.graph.node)
+    """Every operator of the float model is still there, bodies included, and none was added but Q/DQ and Casts."""
+    before = Counter(node.op_type for node in pair.plan.index.nodes)
+    after = Counter(node.op_type for graph in pair.main.walk() for node in graph.graph.node)
     return [
         Violation("operators-preserved", f"{op} nodes", f"{before[op]}", f"{after[op]}")
         for op in sorted(before | after)
@@ -115,7 +111,7 @@ def outputs_float(pair: ModelPair) -> list[Violation]:
     found = []
     before = {name: node.op_type for node in pair.float_model.graph.node for name in node.output}
     for value in pair.quantized.graph.output:
-        producer = pair.producers.get(value.name)
+        producer = pair.main.producers.get(value.name)
         if producer is None or producer.op_type == before.get(value.name):
             continue
         if producer.op_type in ("QuantizeLinear", "DequantizeLinear"):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex
 from onnxq.invariants import ModelPair
-from onnxq.invariants.pair import Quantization
+from onnxq.invariants.quantized_graph import Quantization
 from onnxq.placement import Decision
 from onnxq.report.data import ConstantPicture, EdgeDecision, EdgePicture, GraphPicture, NodePicture
 
@@ -65,9 +65,7 @@ def decisions_of(pair: ModelPair) -> tuple[EdgeDecision, ...]:
         name = f'{label.op_type} "{place}{label.node}" input {edge.input}: {label.tensor}'
         reason = decision.reason
         why = f"{reason.rule.value}; {reason.detail}" if reason.detail else reason.rule.value
-        # A body stays as it is, and no tool's Q/DQ in it are read: what the rules say is all there is.
-        unread = _decided(decision) if label.graph else "gone"
-        did = found.get((edge.node, edge.input), unread)
+        did = found.get((edge.node, edge.input), "gone")
         rows.append(EdgeDecision(_cut(name), _decided(decision), reason.rule.name, _cut(why, 4 * NAME_LIMIT), did))
     return tuple(rows)
 
@@ -132,7 +130,7 @@ class _Pen:
     def _leaves(self, tensor: int, box: int) -> Iterable[EdgePicture]:
         """The line into an output, which should be float."""
         if tensor in self._boxes:
-            yield self._line(tensor, box, self._pair.quantization(self._index.tensor_names[tensor]), None)
+            yield self._line(tensor, box, self._pair.main.quantization(self._index.tensor_names[tensor]), None)
 
     def _line(self, tensor: int, box: int, found: Quantization | None, edge: Edge | None) -> EdgePicture:
         return EdgePicture(
