@@ -4,12 +4,15 @@
     t -> Q -> DQ = graph output y        what yields t yields y instead
     int8 weight -> DQ -> readers         the weight is stored as float, under the name that they read
 
-All else stays as it is, byte by byte: nodes that nothing reads, bodies, functions, metadata.
+A body is a graph like any other; it may read what a graph around it dequantizes. All else stays as it is, byte by byte:
+nodes that nothing reads, functions, metadata.
 """
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +21,12 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from onnxq.graph import constant_node_value
-from onnxq.protos import attribute, walk_graphs
+from onnxq.protos import attribute, bodies, walk_graphs
 from onnxq.tensor_data import tensor_values
 
 
 def strip_pairs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of the model without QuantizeLinear and DequantizeLinear in its main graph.
+    """A copy of the model without QuantizeLinear and DequantizeLinear in its main graph and the bodies in it.
 
     Args:
         model: Any model; it isn't changed.
@@ -33,43 +36,79 @@ def strip_pairs(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     stripped = onnx.ModelProto()
     stripped.CopyFrom(model)
-    graph = stripped.graph
-    read, made = _read(graph), _made(graph)
-    originals = _bypass(graph)
-    _rename_reads(graph, originals)
-    _restore_outputs(graph, originals)
+    before = [(_read(graph), _made(graph)) for graph in walk_graphs(stripped.graph)]
+    _bypass_all(stripped.graph, _Known())
+    for graph, (read, made) in reversed(list(zip(walk_graphs(stripped.graph), before, strict=True))):
+        _drop_unread(graph, read, made)
+    return stripped
+
+
+def _drop_unread(graph: GraphProto, read: set[str], made: set[str]) -> None:
+    """Drop what was read before and isn't any more; graphs around this one come later, since dropping copies bodies."""
     _drop_nodes(graph, "QuantizeLinear", read - _read(graph))
     unread = read - _read(graph)
     _drop_nodes(graph, "Constant", unread)
     _keep(graph.initializer, [t for t in graph.initializer if t.name not in unread])
     gone = made - _made(graph)
     _keep(graph.value_info, [v for v in graph.value_info if v.name not in gone])
-    return stripped
 
 
-def _bypass(graph: GraphProto) -> dict[str, str]:
-    """Take the DequantizeLinear nodes out and tell what each one's result is a rounded copy of.
+@dataclass(frozen=True)
+class _Known:
+    """What a graph and those around it hold.
 
-    Stored integers become stored floats.
+    Attributes:
+        producers: Tensor -> the node that yields it.
+        stored: Stored tensor that a DequantizeLinear reads -> its values.
+        originals: Result of a DequantizeLinear that is out -> the tensor that it is a rounded copy of.
     """
-    producers = {name: node for node in graph.node for name in node.output if name}
-    operands = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input}
-    stored = {t.name: tensor_values(t) for t in graph.initializer if t.name in operands}
-    originals: dict[str, str] = {}
-    kept = []
+
+    producers: ChainMap[str, NodeProto] = field(default_factory=ChainMap)
+    stored: ChainMap[str, NDArray[Any]] = field(default_factory=ChainMap)
+    originals: ChainMap[str, str] = field(default_factory=ChainMap)
+
+
+def _bypass_all(graph: GraphProto, outer: _Known) -> None:
+    """Take the DequantizeLinear nodes out of a graph and its bodies, and let what read them read the originals."""
+    operands = _operands(graph)
+    stored = outer.stored.new_child({t.name: tensor_values(t) for t in graph.initializer if t.name in operands})
     for node in graph.node:
-        value = constant_node_value(node) if node.op_type == "Constant" else None
+        value = constant_node_value(node) if node.op_type == "Constant" and node.output[0] in operands else None
         if value is not None:
             stored[node.output[0]] = value
-        before = producers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+    known = _Known(outer.producers.new_child(_producers(graph)), stored, outer.originals.new_child())
+    _bypass(graph, known)
+    own = known.originals.maps[0]
+    _rename_reads(graph, own)
+    _restore_outputs(graph, own)
+    inner = _Known(outer.producers.new_child(_producers(graph)), stored, known.originals)  # names may have changed
+    for node in graph.node:
+        for _, body in bodies(node):
+            _bypass_all(body, inner)
+
+
+def _bypass(graph: GraphProto, known: _Known) -> None:
+    """Take the DequantizeLinear nodes out, noting the originals of what they yield; stored integers become floats."""
+    kept = []
+    for node in graph.node:
+        before = known.producers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
         if before is not None and before.op_type == "QuantizeLinear":
-            originals[node.output[0]] = originals.get(before.input[0], before.input[0])
-        elif node.op_type == "DequantizeLinear" and all(name in stored for name in node.input if name):
-            graph.initializer.append(numpy_helper.from_array(_dequantized(node, stored), node.output[0]))
+            known.originals[node.output[0]] = known.originals.get(before.input[0], before.input[0])
+        elif node.op_type == "DequantizeLinear" and all(name in known.stored for name in node.input if name):
+            graph.initializer.append(numpy_helper.from_array(_dequantized(node, known.stored), node.output[0]))
         else:
             kept.append(node)
     _keep(graph.node, kept)
-    return originals
+
+
+def _operands(graph: GraphProto) -> set[str]:
+    """Tensors that a DequantizeLinear reads, in bodies too."""
+    nodes = (node for nested in walk_graphs(graph) for node in nested.node if node.op_type == "DequantizeLinear")
+    return {name for node in nodes for name in node.input}
+
+
+def _producers(graph: GraphProto) -> dict[str, NodeProto]:
+    return {name: node for node in graph.node for name in node.output if name}
 
 
 def _restore_outputs(graph: GraphProto, originals: Mapping[str, str]) -> None:
@@ -88,9 +127,15 @@ def _restore_outputs(graph: GraphProto, originals: Mapping[str, str]) -> None:
 
 
 def _rename_reads(graph: GraphProto, new_names: Mapping[str, str]) -> None:
+    """Let nodes, those of bodies too, read other tensors, and bodies yield others that they capture."""
+    if not new_names:
+        return
     for nested in walk_graphs(graph):
         for node in nested.node:
             node.input[:] = [new_names.get(name, name) for name in node.input]
+        if nested is not graph:
+            for value in nested.output:
+                value.name = new_names.get(value.name, value.name)
 
 
 def _drop_nodes(graph: GraphProto, op_type: str, outputs: set[str]) -> None:
@@ -112,7 +157,7 @@ def _read(graph: GraphProto) -> set[str]:
 
 
 def _made(graph: GraphProto) -> set[str]:
-    """Tensors that the nodes of the main graph yield."""
+    """Tensors that the nodes of the graph itself yield."""
     return {name for node in graph.node for name in node.output if name}
 
 
