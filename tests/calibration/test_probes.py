@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, parser
+from onnx import ModelProto, NodeProto, helper, parser
 
 from onnxq.calibration import Range, collect_max
 from onnxq.calibration.extract import extract
+from onnxq.calibration.probes import Merge, Reading, probing
+from onnxq.calibration.runtime import open_session, run, serialize
 from onnxq.errors import CalibrationError, InvalidModelError, UnsupportedError
 
 BRANCHES = """g (float[2] x, bool c) => (float[2] y) {
@@ -141,6 +145,30 @@ def test_other_float_types(kind: str) -> None:
     model = parse(BRANCHES.replace("float[2]", f"{kind}[2]"))
     feed = {"x": np.array([1, -2], kind.replace("double", "float64")), "c": np.array(True)}
     assert collect_max(model, ["if1.then_branch/t"], [feed])["if1.then_branch/t"] == Range(-1, 2)
+
+
+GROWING = """g (float[n] x, int64 rounds) => (float[m] y) {
+    go = Constant <value = bool {1}> ()
+    [loop] y = Loop (rounds, go, x) <
+        body = b (int64 i, bool c, float[k] s) => (bool d, float[l] next) {
+            d = Identity(c)  t = Neg(s)  next = Concat <axis = 0> (s, x)
+        }
+    >
+}"""
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_loop_collects_vectors_of_any_length(rounds: int) -> None:
+    def whole(tensor: str, kind: int, fresh: Callable[[str], str]) -> tuple[list[NodeProto], list[Reading]]:
+        return [], [Reading(tensor, kind, Merge.ALL)]
+
+    model = parse(GROWING)
+    part = probing(model, ["loop.body/t", "y"], whole)
+    found, y = run(open_session(serialize(part)), {"x": x(1, 2), "rounds": np.array(rounds)}, "it")
+    assert found.tolist() == [-1, -2] * sum(range(1, rounds + 1))
+    assert y.tolist() == [1, 2] * (rounds + 1)
+    bounds = collect_max(model, ["loop.body/t"], [{"x": x(1, 2), "rounds": np.array(rounds)}])
+    assert bounds.get("loop.body/t") == (Range(-2, -1) if rounds else None)
 
 
 def test_nan_in_a_body_is_refused_and_the_body_named() -> None:

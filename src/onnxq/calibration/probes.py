@@ -7,7 +7,8 @@ A probe is a few nodes that read something off a tensor. In a body the readings 
     Loop    body: t -> probe -> low      -> [n] -> ReduceMin -> low      the readings of all rounds, then one of them;
     Scan                                                                 no round gives an empty tensor, "saw nothing"
 
-Bodies in bodies are no different: what the inner one hands out is read off in the outer one.
+A Loop collects vectors, whose length may differ from round to round, in a tensor that it carries. Bodies in bodies are
+no different: what the inner one hands out is read off in the outer one.
 """
 
 from __future__ import annotations
@@ -173,6 +174,8 @@ class _Prober:
         return Reading(owner.output[-1], reading.elem_type, reading.merge)
 
     def _hand_out_rounds(self, graph: GraphProto, owner: NodeProto, body: GraphProto, reading: Reading) -> Reading:
+        if reading.merge is Merge.ALL and owner.op_type == "Loop":
+            return self._collect(graph, owner, body, reading)
         body.output.append(_declared(reading, reading.output))
         rounds, merged = self.fresh(f"{reading.output}_rounds"), self.fresh(f"{reading.output}_merged")
         owner.output.append(rounds)
@@ -186,6 +189,24 @@ class _Prober:
         else:
             graph.node.append(helper.make_node(reading.merge.value, [rounds], [merged], keepdims=0))
         return Reading(merged, reading.elem_type, reading.merge)
+
+    def _collect(self, graph: GraphProto, owner: NodeProto, body: GraphProto, reading: Reading) -> Reading:
+        """Let a Loop carry a vector that each round appends to: what rounds yield apart has to be of one shape."""
+        start, before, after, total, flat, shape = (
+            self.fresh(f"{reading.output}_{what}") for what in ("start", "before", "after", "total", "flat", "shape")
+        )
+        graph.initializer.append(_nothing(reading))
+        graph.initializer[-1].name = start
+        body.node.append(helper.make_node("Constant", [], [shape], value_ints=[-1]))
+        body.node.append(helper.make_node("Reshape", [reading.output, shape], [flat]))
+        body.node.append(helper.make_node("Concat", [before, flat], [after], axis=0))
+        owner.input.extend([""] * (2 - len(owner.input)))
+        carried = len(owner.input) - 2
+        owner.input.append(start)
+        owner.output.insert(carried, total)
+        body.input.append(_declared(reading, before))
+        body.output.insert(1 + carried, _declared(reading, after))
+        return Reading(total, reading.elem_type, reading.merge)
 
 
 def _results(owner: NodeProto, body: GraphProto) -> int:
