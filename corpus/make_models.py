@@ -256,6 +256,11 @@ def _masked_row(dtype: type, *batch: int) -> dict[str, NDArray[Any]]:
     return {"x": _ramp(*batch, 16, 16), "mask": mask}
 
 
+def _choices(x: NDArray[np.float32], *choices: bool) -> dict[str, NDArray[Any]]:
+    """Samples that take one branch or the other."""
+    return {"x": x, "choice": np.array(choices)}
+
+
 CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingProxyType(
     {
         "calibration/symbolic_batch": lambda: {"image": _ramp(4, 16, 4, 4)},
@@ -266,7 +271,21 @@ CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingP
         "precision/narrowing_pair": _tiny_value,
         "refusals/batch_too_small": lambda: {"image": _ramp(4, 16, 4, 4)},
         "refusals/nan_sample": _with_nan,
+        "refusals/nan_in_a_branch": lambda: _choices(-_ramp(2, 16, 8, 8), False, True),
+        "subgraphs/captured_quantized_twice": lambda: _choices(
+            np.concatenate([_ramp(1, 16, 8, 8) * np.float32(0.01), _ramp(1, 16, 8, 8)]), True, False
+        ),
+        "subgraphs/captured_skip": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
+        "subgraphs/captured_skip_swapped": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
+        "subgraphs/captured_trunk": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
+        "subgraphs/concat_in_a_branch": lambda: _choices(_ramp(2, 8, 8, 8), True, False),
+        "subgraphs/equal_names_of_convs": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
+        "subgraphs/if_convs": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
+        "subgraphs/if_one_never_runs": lambda: _choices(_ramp(2, 16, 8, 8), True, True),
+        "subgraphs/loop_without_rounds": lambda: {"x": _ramp(32, 16), "trips": np.zeros(1, np.int64)},
         "subgraphs/mask_in_a_branch": lambda: {**_masked_row(np.bool_), "choice": np.array([True])},
+        "subgraphs/transposed_in_a_branch": lambda: _choices(_ramp(64, 16), True, False),
+        "subgraphs/weight_of_two_branches": lambda: _choices(_ramp(64, 16), True, False),
         "weak/reshape_by_input": lambda: {"x": _ramp(1, 16, 8, 8), "shape": np.array([2, 16, 32], np.int64)},
         "weak/slice_up_to_an_input": lambda: {"x": _ramp(1, 16, 8, 8), "end": np.array([5], np.int64)},
     }
