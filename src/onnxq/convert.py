@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from onnxq.calibration import CalibrationData, collect_max, evaluate_constants, make_feeds
 from onnxq.errors import UsageError, VerificationError
-from onnxq.graph import MAIN_GRAPH, GraphIndex, build_index
+from onnxq.graph import GraphIndex, Use, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement.selection import matching_nodes, nodes_of_types
 from onnxq.precision import (
@@ -245,10 +245,10 @@ def _input_files(model: PathLike | onnx.ModelProto) -> list[Path]:
 
 
 def _computed(model: onnx.ModelProto, index: GraphIndex) -> Callable[[int], NDArray[Any] | None]:
-    """Values of computed constants. Those of bodies aren't asked for: the runtime can't be made to yield them."""
-    names = {t: index.tensor_names[t] for t in computed_constants(index) if index.tensor_scope[t] == MAIN_GRAPH}
-    values = evaluate_constants(model, list(names.values()))
-    return lambda tensor: values[names[tensor]] if tensor in names else None
+    """Values of computed constants, those in bodies included."""
+    keys = {tensor: index.key(Use(index.tensor_scope[tensor], tensor)) for tensor in computed_constants(index)}
+    values = evaluate_constants(model, list(keys.values()))
+    return lambda tensor: values[keys[tensor]] if tensor in keys else None
 
 
 def _kept(index: GraphIndex, assignment: Assignment) -> tuple[KeptFloat, ...]:

@@ -11,6 +11,10 @@ or where the division is a product, up to that:
 
     v -> Add(1e-12) -> Sqrt -> Div -> Conv                      float32 up to and with the Div, then half
     v -> Add(1e-12) -> Sqrt -> Reciprocal -> Mul -> Conv        float32 up to and with the Mul, then half
+
+What spoils a value spoils it in the body that gets it, and, if a Loop or Scan carries it on, in the next round:
+
+    -3.4e38 -> Loop: (state) -> Max(t) -> state                 float32, from the first round on
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from enum import Enum
 
 import numpy as np
 
-from onnxq.graph import ABSENT, MAIN_GRAPH, GraphIndex, Kind, stored_value
+from onnxq.graph import ABSENT, GraphIndex, Kind, stored_value
+from onnxq.precision.body_links import body_links
 from onnxq.precision.denominators import denominators
 from onnxq.precision.operators import FLOAT, NONE, QDQ, READS_ANY, SOURCES, Operators, Slots
 from onnxq.precision.values import Array, constant_value, exceeds, overflows, spoils_scale, vanishes
@@ -81,7 +86,7 @@ def assign(
     excluded: Set[int] = frozenset(),
     computed: Computed,
 ) -> Assignment:
-    """Decide for each node, in one pass.
+    """Decide for each node, in one pass; in another one for each value that a body is found to carry on spoiled.
 
     Args:
         model_operators: What the operators of the model allow.
@@ -93,9 +98,17 @@ def assign(
     Returns:
         The assignment.
     """
+    rules = _Rules(index, low, excluded, computed)
+    while True:
+        known = len(rules.carried)
+        assignment = _assign_once(model_operators, index, rules, excluded)
+        if len(rules.carried) == known:
+            return assignment
+
+
+def _assign_once(model_operators: Operators, index: GraphIndex, rules: _Rules, excluded: Set[int]) -> Assignment:
     slots: dict[int, Slots] = {}
     kept: dict[int, Kept] = {}
-    rules = _Rules(index, low, excluded, computed)
     for node, proto in enumerate(index.nodes):
         if not _touches_float(index, node) or proto.op_type in SOURCES:
             continue  # it takes the precision of its readers
@@ -117,11 +130,14 @@ class _Rules:
 
     Attributes:
         taint: Tensors that hold what half precision can't, and why.
+        carried: Inputs of bodies that a later round gets spoiled, as far as this was found out.
     """
 
     def __init__(self, index: GraphIndex, low: int, excluded: Set[int], computed: Computed) -> None:
         self.taint: dict[int, Kept] = {}
+        self.carried: set[int] = set()
         self._index = index
+        self._links = body_links(index)
         self._low = low
         self._excluded = excluded
         self._computed = computed
@@ -147,7 +163,11 @@ class _Rules:
         return Kept.EPSILON if self._loses_attribute(node) else None
 
     def spread(self, node: int, why: Kept | None) -> None:
-        """Note that what a node yields is spoiled like what it reads."""
+        """Note that what a node yields is spoiled like what it reads, and that what its bodies get is too."""
+        for given, received in self._links.given.get(node, ()):
+            spoiled = self._why_spoiled(given)
+            if spoiled is not None:
+                self.taint.setdefault(received, spoiled)
         outputs = [t for t in self._index.outputs[node] if t != ABSENT]
         if why in (Kept.EXCLUDED, Kept.OPERATOR, Kept.SHAPE):
             why = next((spoiled for t in self._float_inputs(node) if (spoiled := self._why_spoiled(t))), None)
@@ -164,17 +184,11 @@ class _Rules:
     def _taint(self, tensors: Iterable[int], why: Kept) -> None:
         for tensor in tensors:
             self.taint[tensor] = why
-            if self._index.is_output[tensor] and self._index.tensor_scope[tensor] != MAIN_GRAPH:
-                self._taint(self._handed_out(tensor), why)
-
-    def _handed_out(self, tensor: int) -> list[int]:
-        """What the node that holds a body yields of an output of it."""
-        index = self._index
-        scope = index.scopes[index.tensor_scope[tensor]]
-        conditions = 1 if index.nodes[scope.owner].op_type == "Loop" else 0
-        names = [value.name for value in scope.graph.output][conditions:]
-        pairs = zip(names, index.outputs[scope.owner], strict=False)
-        return [result for name, result in pairs if name == index.tensor_names[tensor] and result != ABSENT]
+            for received in self._links.carried.get(tensor, ()):
+                if received not in self.taint:
+                    self.carried.add(received)
+                    self.taint[received] = why
+            self._taint(self._links.yielded.get(tensor, ()), why)
 
     def _carries_wide(self, node: int) -> bool:
         op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
