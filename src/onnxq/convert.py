@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnxq.calibration import CalibrationData, collect_max, evaluate_constants, make_feeds
+from onnxq.calibration import CalibrationData, Setup, collect_max, evaluate_constants, make_feeds
 from onnxq.errors import UsageError, VerificationError
 from onnxq.graph import GraphIndex, Use, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
@@ -201,7 +201,8 @@ def convert_to_mixed_precision(
     prepared = _prepare(model, low_precision_type, output_path)
     feeds = make_feeds(prepared.model, calibration_data, shapes=calibration_shapes)
     index = build_index(prepared.model, prepared.types)
-    ranges = collect_max(prepared.model, [index.tensor_names[t] for t in float_activations(index)], feeds)
+    tensors = [index.tensor_names[t] for t in float_activations(index)]
+    ranges = collect_max(prepared.model, tensors, feeds, setup=Setup(types=prepared.types))
     unsuited = unsuited_nodes(
         index, ranges, data_max=data_max, init_max=init_max, max_depth_of_reduction=max_depth_of_reduction
     )

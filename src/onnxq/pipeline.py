@@ -19,18 +19,22 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxq.calibration import (
+    METHODS,
     CalibrationData,
+    Calibrator,
+    MemoryBound,
     Range,
     Ranges,
+    Setup,
     activation_scale,
-    collect_max,
+    collect,
     evaluate_constants,
     make_feeds,
     weight_scales,
     why_unrunnable,
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
-from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
+from onnxq.errors import InvalidModelError, UsageError, VerificationError
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement import Placement, SelectionOptions, place, unseen_warnings, why_unseen
@@ -40,9 +44,6 @@ from onnxq.shapes import Change, Prepared, infer_types, prepare
 
 PER_CHANNEL_OPSET = 13
 """First opset whose QuantizeLinear and DequantizeLinear take an axis."""
-
-_LATER = {"calibration_method": ("entropy",)}
-"""Values of ModelOpt's interface that are understood but not done yet."""
 
 Progress = Callable[[str], None]
 """Told in a few words what is being done; called at the start of each step and after each calibration sample."""
@@ -90,7 +91,9 @@ def quantize(
     *,
     quantize_mode: str = "int8",
     calibration_data: CalibrationData | None = None,
-    calibration_method: str = "max",
+    calibration_method: str = "entropy",
+    percentile: float = 99.99,
+    memory_limit: int | None = None,
     calibration_shapes: Mapping[str, Sequence[int]] | None = None,
     high_precision_dtype: str = "fp16",
     keep_io_types: bool = True,
@@ -113,7 +116,9 @@ def quantize(
         calibration_data: Samples to find the ranges of activations with: an .npz or .npy file, a dict of arrays
             (samples along the first axis), one array for a model with one input, an onnxruntime
             CalibrationDataReader, or any iterable of feeds. None makes up one random sample, with a warning.
-        calibration_method: "max": the greatest absolute value seen.
+        calibration_method: How the range of a tensor follows from its values: "entropy", "max", "percentile" or "mse".
+        percentile: For "percentile": how many of the values other than zero, in percent, aren't clipped.
+        memory_limit: Bytes that the activations of one sample may take; the model is then run in segments.
         calibration_shapes: Input name -> shape of the made-up sample. Unknown dims are 1 otherwise.
         high_precision_dtype: Type of what isn't quantized: "fp16", "bf16", or "fp32", which leaves it as it is.
         keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
@@ -142,10 +147,11 @@ def quantize(
     """
     _check_choices(
         quantize_mode=(quantize_mode, ("int8",)),
-        calibration_method=(calibration_method, ("max",)),
+        calibration_method=(calibration_method, METHODS),
         high_precision_dtype=(high_precision_dtype, ("fp32", *HALF_TYPES)),
         on_quantized=(on_quantized, ("error", "keep")),
     )
+    calibrator = Calibrator(calibration_method, percentile)
     if seed < 0:
         raise UsageError(f"seed={seed} is negative, it can be 0 or more")
     if output_path is not None:
@@ -168,13 +174,21 @@ def quantize(
     if feeds.is_random and activations:
         warnings.append("no calibration data: the ranges come from one random sample, fit for tests only")
     tell(f"calibrating tensors: {len(activations)}")
-    ranges = collect_max(plan.prepared.model, activations, feeds, progress=lambda n: tell(f"calibrated samples: {n}"))
+    statistics = collect(
+        plan.prepared.model,
+        activations,
+        feeds,
+        calibrator,
+        setup=calibration_setup(plan, memory_limit),
+        progress=lambda n: tell(f"calibrated samples: {n}"),
+    )
+    ranges = statistics.ranges()
     if ranges.never_finite:
         unseen = why_unseen(plan.index, plan.placement, ranges.never_finite)
         warnings += unseen_warnings(plan.index, unseen)
         plan = replace(plan, placement=place(plan.index, options, unseen=unseen))
     tell("writing Q/DQ")
-    quantized, kept = _write(plan, ranges), tuple[KeptFloat, ...]()
+    quantized, kept = _write(plan, statistics.ranges(groups=plan.placement.scale_groups)), tuple[KeptFloat, ...]()
     if high_precision_dtype in HALF_TYPES:
         tell(f"lowering to {high_precision_dtype}")
         lowered = lower(
@@ -275,8 +289,7 @@ def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
     pairs = pair_up(index, {edge: plan.placement[edge].axis for edge in plan.placement.quantized})
     constants = [index.key(pair.use) for pair in pairs if index.is_constant(pair.use.tensor)]
     values = evaluate_constants(model, list(dict.fromkeys(constants)))
-    shared = _shared_ranges(plan.placement, ranges)
-    write_pairs(model, index, pairs, [_scale(index, pair, values, shared) for pair in pairs])
+    write_pairs(model, index, pairs, [_scale(index, pair, values, ranges) for pair in pairs])
     return model
 
 
@@ -300,16 +313,6 @@ def _scale(
     return activation_scale(ranges[key], dtype=dtype)
 
 
-def _shared_ranges(placement: Placement, ranges: Ranges) -> dict[str, Range]:
-    """Ranges after the tensors of each scale group got the union of theirs."""
-    shared = dict(ranges)
-    for group in placement.scale_groups:
-        members = [ranges[key] for key in group]
-        union = Range(min(r.low for r in members), max(r.high for r in members))
-        shared.update(dict.fromkeys(group, union))
-    return shared
-
-
 def _input_files(model: PathLike | onnx.ModelProto, calibration_data: CalibrationData | None) -> Iterator[PathLike]:
     if not isinstance(model, onnx.ModelProto):
         yield from model_files(model)
@@ -317,13 +320,24 @@ def _input_files(model: PathLike | onnx.ModelProto, calibration_data: Calibratio
         yield calibration_data
 
 
+def calibration_setup(plan: Plan, memory_limit: int | None) -> Setup:
+    """How the runtime runs the model of a plan: as it is written, within a memory limit if there is one.
+
+    Raises:
+        UsageError: The limit is no positive number.
+    """
+    if memory_limit is None:
+        return Setup(types=plan.prepared.types)
+    if memory_limit < 1:
+        raise UsageError(f"memory_limit={memory_limit} is no positive number of bytes")
+    return Setup(types=plan.prepared.types, memory=MemoryBound(memory_limit, lambda part: infer_types(part)[0]))
+
+
 def _check_choices(**given: tuple[str, tuple[str, ...]]) -> None:
-    """Refuse unknown values, and known ones that aren't done yet, each with what can be said instead."""
+    """Refuse unknown values, each with what can be said instead."""
     for name, (value, allowed) in given.items():
         if value in allowed:
             continue
-        if value in _LATER.get(name, ()):
-            raise UnsupportedError(f"{name}={value!r} isn't supported yet; use {allowed[0]!r}")
-        near = get_close_matches(str(value), [*allowed, *_LATER.get(name, ())], n=1)
+        near = get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(f"{name}={value!r} is unknown, it can be: {', '.join(map(repr, allowed))}{hint}")

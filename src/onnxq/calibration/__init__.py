@@ -1,13 +1,17 @@
 """What the tensors of a float model hold: feeds for running it, ranges of its activations, values of its constants."""
 
-from onnxq.calibration.collect import collect_max
+from onnxq.calibration.calibrators import METHODS, Calibrator
+from onnxq.calibration.collect import collect, collect_max
 from onnxq.calibration.constants import evaluate_constants
 from onnxq.calibration.data import CalibrationData, Feeds, make_feeds
 from onnxq.calibration.extract import extract
 from onnxq.calibration.inputs import parse_shapes
+from onnxq.calibration.passes import Setup
 from onnxq.calibration.ranges import Range, Ranges
 from onnxq.calibration.runnable import why_unrunnable
 from onnxq.calibration.scales import activation_scale, weight_scales
+from onnxq.calibration.segments import MemoryBound
+from onnxq.calibration.statistics import Statistics, TensorStatistics, merge_statistics
 
 __all__ = [
     "CalibrationData",
@@ -16,6 +20,14 @@ __all__ = [
     "parse_shapes",
     "Range",
     "Ranges",
+    "METHODS",
+    "Calibrator",
+    "Statistics",
+    "TensorStatistics",
+    "merge_statistics",
+    "Setup",
+    "MemoryBound",
+    "collect",
     "collect_max",
     "activation_scale",
     "weight_scales",

@@ -1,40 +1,58 @@
-"""Ranges of activations: run the float model on the calibration data and look.
+"""Statistics of activations: run the float model on the calibration data and look.
 
-The looking is done inside the graph and its bodies. Every tensor asked for gets three reductions, and only their
-scalars leave the runtime, so memory doesn't grow with the number of tensors or of samples:
+Where bounds are enough, the looking is done inside the graph and its bodies. Every tensor asked for gets three
+reductions, and only their scalars leave the runtime:
 
               +-> ReduceMin -> low
     tensor ---+-> ReduceMax -> high
               +-> ReduceSum -> not finite if an element is NaN or infinite (the other two may miss a NaN)
+
+Where histograms are wanted, the tensors leave the runtime and are counted one after the other. Either way, what is held
+is one batch, and what was seen so far: memory doesn't grow with the number of samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
+from onnxq.calibration.calibrators import Calibrator
 from onnxq.calibration.extract import extract
+from onnxq.calibration.histogram import count
+from onnxq.calibration.passes import ProbedModel, Setup
 from onnxq.calibration.probes import Merge, Reading, probing
-from onnxq.calibration.ranges import Range, Ranges
+from onnxq.calibration.ranges import Ranges
 from onnxq.calibration.runtime import open_session, run, serialize
+from onnxq.calibration.statistics import Statistics, TensorStatistics
 from onnxq.errors import CalibrationError
 from onnxq.protos import bodies, describe
 from onnxq.scopes import body_path, locate, tensor_key
 
 
-def collect_max(
+class _Seen(NamedTuple):
+    """What one run shows of a tensor, and whether an element may be NaN or infinite."""
+
+    statistics: TensorStatistics | None
+    is_doubtful: bool = False
+
+
+def collect(
     model: ModelProto,
     tensors: Sequence[str],
     feeds: Iterable[Mapping[str, Any]],
+    calibrator: Calibrator,
     *,
+    setup: Setup | None = None,
     progress: Callable[[int], None] | None = None,
-    optimize: bool = False,
-) -> Ranges:
-    """Least and greatest value of each tensor over all samples ("max" calibration).
+    first: int = 0,
+) -> Statistics:
+    """What the elements of each tensor are over all samples, as far as a calibrator wants to know.
 
     Only the ancestors of the tensors are run: a part of the model behind them that the runtime refuses does no harm.
     The feeds are walked once, holding one at a time; their shapes may differ. The runtime computes float16 in float32,
@@ -45,43 +63,77 @@ def collect_max(
         tensors: Keys of float tensors (see `onnxq.scopes`): in the main graph their names, graph inputs and outputs
             included; in a body the body's path and the name. Of those only what the body sees when it runs counts.
         feeds: One mapping of input name to array a run; inputs that the tensors don't need are ignored.
+        calibrator: Whether histograms are collected depends on it.
+        setup: How the runtime runs the model; by default as it is written.
         progress: Called after each run with the number of runs so far.
-        optimize: Whether the runtime may rewrite the graph. Off, the ranges are those of the model as written.
+        first: Number of the first sample, for messages.
 
     Returns:
-        A range for each tensor that had an element in some sample; the others are in `never_finite`.
+        What was seen of each tensor.
 
     Raises:
         ValueError: A key is that of no tensor, or of one known to be no float tensor.
         CalibrationError: There are no samples, the model doesn't load or run, or an element is NaN or infinite.
-        UnsupportedError: The model is too large for the runtime to take as one message, or a tensor is in a body of
-            another operator than If, Loop and Scan.
+        UnsupportedError: The model is too large for the runtime to take as one message, a tensor is in a body of
+            another operator than If, Loop and Scan, or the memory bound is too small.
     """
     names = list(dict.fromkeys(tensors))
-    session = open_session(serialize(probing(model, names, _bounds)), optimize=optimize) if names else None
-    low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    probe, look = (_whole, _count) if calibrator.needs_histograms else (_bounds, _read_bounds)
+    probed = ProbedModel(model, names, probe, setup or Setup()) if names else None
+    found: dict[str, TensorStatistics | None] = dict.fromkeys(names)
     number = 0
     for feed in feeds:
-        if session is not None:
-            where = f"calibration sample {number}"
-            least, greatest, total = _scalars(run(session, feed, where), 3)
-            empty = least > greatest
-            doubtful = ~np.isfinite(total) | ~(empty | (np.isfinite(least) & np.isfinite(greatest)))
-            if doubtful.any():
-                _refuse_non_finite(model, [names[i] for i in np.flatnonzero(doubtful)], feed, where)
-            np.minimum(low, least, out=low)
-            np.maximum(high, greatest, out=high)
+        where = f"calibration sample {first + number}"
+        doubtful = []
+        for name, readings in probed.run(feed, where) if probed is not None else ():
+            seen, before = look(readings), found[name]
+            if seen.is_doubtful:
+                doubtful.append(name)
+            if seen.statistics is not None:
+                found[name] = seen.statistics if before is None else before.merged(seen.statistics)
+            del readings
+        if doubtful:
+            _refuse_non_finite(model, doubtful, feed, where)
         del feed  # not to keep it alive while the next one is made
         number += 1
         if progress is not None:
             progress(number)
     if not number:
         raise CalibrationError("calibration data: no samples")
-    seen = low <= high
-    return Ranges(
-        {name: Range(float(low[i]), float(high[i])) for i, name in enumerate(names) if seen[i]},
-        tuple(name for i, name in enumerate(names) if not seen[i]),
-    )
+    return Statistics(found, calibrator, number)
+
+
+def collect_max(
+    model: ModelProto,
+    tensors: Sequence[str],
+    feeds: Iterable[Mapping[str, Any]],
+    *,
+    setup: Setup | None = None,
+    progress: Callable[[int], None] | None = None,
+    optimize: bool = False,
+) -> Ranges:
+    """Least and greatest value of each tensor over all samples ("max" calibration); the rest as `collect`.
+
+    Returns:
+        A range for each tensor that had an element in some sample; the others are in `never_finite`.
+    """
+    chosen = replace(setup or Setup(), optimize=optimize)
+    return collect(model, tensors, feeds, Calibrator("max"), setup=chosen, progress=progress).ranges()
+
+
+def _whole(tensor: str, kind: int, fresh: Callable[[str], str]) -> tuple[list[NodeProto], list[Reading]]:
+    return [], [Reading(tensor, kind, Merge.ALL)]
+
+
+def _count(readings: list[Any]) -> _Seen:
+    """Take the values out of the list, so that they are gone once they are counted."""
+    values: NDArray[Any] = readings.pop()
+    if not values.size:
+        return _Seen(None)
+    low, high = float(values.min()), float(values.max())  # NaN if an element is
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return _Seen(None, is_doubtful=True)
+    return _Seen(TensorStatistics(low, high, count(values, max(-low, high))))
 
 
 def _bounds(tensor: str, kind: int, fresh: Callable[[str], str]) -> tuple[list[NodeProto], list[Reading]]:
@@ -100,9 +152,13 @@ def _finite(tensor: str, kind: int, fresh: Callable[[str], str]) -> tuple[list[N
     return nodes, [Reading(total, kind, Merge.TOTAL)]
 
 
-def _scalars(values: Sequence[NDArray[Any]], columns: int) -> NDArray[np.float64]:
-    """Results of the probes in float64, shape [columns, tensors]."""
-    return np.array(values, dtype=np.float64).reshape(-1, columns).T
+def _read_bounds(readings: list[Any]) -> _Seen:
+    low, high, total = map(float, readings)
+    if low > high:  # the bounds of nothing
+        return _Seen(None, not math.isfinite(total))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return _Seen(None, is_doubtful=True)
+    return _Seen(TensorStatistics(low, high), not math.isfinite(total))
 
 
 def _refuse_non_finite(model: ModelProto, tensors: Sequence[str], feed: Mapping[str, Any], where: str) -> None:

@@ -99,7 +99,7 @@ def _ancestors(
     sources |= {t.values.name for graph in graphs for t in graph.sparse_initializer}
 
     positions = set(kept)
-    needed = set(outputs).union(*(_reads(nodes[position]) for position in kept))
+    needed = set(outputs).union(*(reads(nodes[position]) for position in kept))
     pending = list(needed)
     while pending:
         name = pending.pop()
@@ -111,13 +111,13 @@ def _ancestors(
         if position in positions:
             continue
         positions.add(position)
-        new = set(_reads(nodes[position])) - needed
+        new = set(reads(nodes[position])) - needed
         needed |= new
         pending.extend(new)
     return needed, [nodes[position] for position in sorted(positions)]
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def reads(node: NodeProto) -> Iterator[str]:
     """Tensors of the graph around a node that it needs: its inputs, and what its bodies capture."""
     yield from (name for name in node.input if name)
     for _, body in bodies(node):
@@ -125,7 +125,7 @@ def _reads(node: NodeProto) -> Iterator[str]:
 
 
 def _captured(body: GraphProto) -> set[str]:
-    read = {name for node in body.node for name in _reads(node)}
+    read = {name for node in body.node for name in reads(node)}
     read.update(v.name for v in body.output)
     read.difference_update(v.name for v in body.input)
     read.difference_update(t.name for t in body.initializer)

@@ -36,7 +36,7 @@ class Merge(Enum):
     GREATEST = "ReduceMax"
     TOTAL = "ReduceSum"
     ALL = "Reshape"
-    """The readings are vectors; those of all rounds, one behind the other."""
+    """The readings are whole tensors; those of bodies become vectors, one behind the other."""
 
 
 _NEUTRAL = {Merge.LEAST: np.inf, Merge.GREATEST: -np.inf, Merge.TOTAL: 0.0}
@@ -47,7 +47,7 @@ class Reading:
     """What a probe reads off a tensor.
 
     Attributes:
-        output: The tensor that holds it: a scalar, or of `Merge.ALL` a vector.
+        output: The tensor that holds it: a scalar, or of `Merge.ALL` one of any shape.
         elem_type: Its element type.
         merge: How several of them become one.
     """
@@ -65,24 +65,34 @@ PROBED_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan"
 """Operators whose bodies can be looked into, and the attributes that hold these."""
 
 
-def probing(model: ModelProto, tensors: Sequence[str], probe: Probe) -> ModelProto:
+def probing(
+    model: ModelProto,
+    tensors: Sequence[str],
+    probe: Probe,
+    *,
+    types: Mapping[str, int] | None = None,
+    carried: Sequence[str] = (),
+) -> ModelProto:
     """The part of a model that computes some tensors, with a probe on each.
 
     Args:
         model: The float model, prepared; it isn't modified.
         tensors: Keys of float tensors, see `onnxq.scopes`, each once.
         probe: What to put on each.
+        types: Element types of tensors of the main graph, as far as they are known beside what the model declares.
+        carried: Tensors of the main graph that are outputs too, as they are.
 
     Returns:
-        A model whose outputs are the readings, by tensor. It doesn't compute what they don't need.
+        A model whose outputs are the readings, by tensor, then what is carried. It doesn't compute what they don't
+        need.
 
     Raises:
         ValueError: A key is that of no tensor, or of one that is known to be no float tensor.
         UnsupportedError: A tensor is in a body of another operator than If, Loop and Scan.
     """
     locations = locate(model, tensors)
-    part = extract(model, tensors)
-    types = _element_types(model.graph)
+    part = extract(model, [*tensors, *carried])
+    known = {**(types or {}), **_element_types(model.graph)}
     del part.graph.output[:]
     for value in part.graph.input:
         _open_dims(value)
@@ -92,8 +102,9 @@ def probing(model: ModelProto, tensors: Sequence[str], probe: Probe) -> ModelPro
     for key in tensors:
         by_path.setdefault(locations[key].site.path, []).append(key)
     names = {key: location.name for key, location in locations.items()}
-    readings = _Prober(probe, NameSource(part).fresh, names, by_path).add(part.graph, "", ChainMap(types))
-    part.graph.output.extend(onnx.ValueInfoProto(name=r.output) for key in tensors for r in readings[key])
+    readings = _Prober(probe, NameSource(part).fresh, names, by_path).add(part.graph, "", ChainMap(known))
+    outputs = [*(r.output for key in tensors for r in readings[key]), *carried]
+    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     return part
 
 
@@ -168,7 +179,7 @@ class _Prober:
     def _hand_out_choice(self, owner: NodeProto, body: GraphProto, other: GraphProto, reading: Reading) -> Reading:
         instead = self.fresh(f"{reading.output}_unseen")
         other.node.append(helper.make_node("Constant", [], [instead], value=_nothing(reading)))
-        body.output.append(_declared(reading, reading.output))
+        body.output.append(_declared(reading, self._handed_out(body, reading)))
         other.output.append(_declared(reading, instead))
         owner.output.append(self.fresh(f"{reading.output}_chosen"))
         return Reading(owner.output[-1], reading.elem_type, reading.merge)
@@ -176,29 +187,26 @@ class _Prober:
     def _hand_out_rounds(self, graph: GraphProto, owner: NodeProto, body: GraphProto, reading: Reading) -> Reading:
         if reading.merge is Merge.ALL and owner.op_type == "Loop":
             return self._collect(graph, owner, body, reading)
-        body.output.append(_declared(reading, reading.output))
+        body.output.append(_declared(reading, self._handed_out(body, reading)))
         rounds, merged = self.fresh(f"{reading.output}_rounds"), self.fresh(f"{reading.output}_merged")
         owner.output.append(rounds)
         for item in owner.attribute:  # of Scan: one number a scan output
             if item.name in ("scan_output_axes", "scan_output_directions"):
                 item.ints.append(0)
         if reading.merge is Merge.ALL:
-            shape = self.fresh(f"{reading.output}_shape")
-            graph.node.append(helper.make_node("Constant", [], [shape], value_ints=[-1]))
-            graph.node.append(helper.make_node("Reshape", [rounds, shape], [merged]))
+            self._flatten(graph, rounds, merged)
         else:
             graph.node.append(helper.make_node(reading.merge.value, [rounds], [merged], keepdims=0))
         return Reading(merged, reading.elem_type, reading.merge)
 
     def _collect(self, graph: GraphProto, owner: NodeProto, body: GraphProto, reading: Reading) -> Reading:
         """Let a Loop carry a vector that each round appends to: what rounds yield apart has to be of one shape."""
-        start, before, after, total, flat, shape = (
-            self.fresh(f"{reading.output}_{what}") for what in ("start", "before", "after", "total", "flat", "shape")
+        start, before, after, total = (
+            self.fresh(f"{reading.output}_{what}") for what in ("start", "before", "after", "total")
         )
         graph.initializer.append(_nothing(reading))
         graph.initializer[-1].name = start
-        body.node.append(helper.make_node("Constant", [], [shape], value_ints=[-1]))
-        body.node.append(helper.make_node("Reshape", [reading.output, shape], [flat]))
+        flat = self._handed_out(body, reading)
         body.node.append(helper.make_node("Concat", [before, flat], [after], axis=0))
         owner.input.extend([""] * (2 - len(owner.input)))
         carried = len(owner.input) - 2
@@ -207,6 +215,19 @@ class _Prober:
         body.input.append(_declared(reading, before))
         body.output.insert(1 + carried, _declared(reading, after))
         return Reading(total, reading.elem_type, reading.merge)
+
+    def _handed_out(self, body: GraphProto, reading: Reading) -> str:
+        """The output of a body for a reading; all parts of a whole have to be of one rank."""
+        if reading.merge is not Merge.ALL:
+            return reading.output
+        flat = self.fresh(f"{reading.output}_flat")
+        self._flatten(body, reading.output, flat)
+        return flat
+
+    def _flatten(self, graph: GraphProto, tensor: str, flat: str) -> None:
+        shape = self.fresh(f"{tensor}_shape")
+        graph.node.append(helper.make_node("Constant", [], [shape], value_ints=[-1]))
+        graph.node.append(helper.make_node("Reshape", [tensor, shape], [flat]))
 
 
 def _results(owner: NodeProto, body: GraphProto) -> int:
@@ -227,8 +248,9 @@ def _declared(reading: Reading, name: str) -> onnx.ValueInfoProto:
 
 
 def _element_types(graph: GraphProto) -> dict[str, int]:
-    declared = {v.name: value_type(v.type).elem_type for v in (*graph.value_info, *graph.output, *graph.input)}
-    return {**declared, **{t.name: t.data_type for t in graph.initializer}}
+    declared = ((v.name, value_type(v.type).elem_type) for v in (*graph.value_info, *graph.output, *graph.input))
+    known = {name: kind for name, kind in declared if kind != TensorProto.UNDEFINED}
+    return {**known, **{t.name: t.data_type for t in graph.initializer}}
 
 
 def _open_dims(value: onnx.ValueInfoProto) -> None:

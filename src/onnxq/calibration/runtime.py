@@ -79,12 +79,14 @@ def _with_inputs(model: ModelProto, names: Weights) -> ModelProto:
     return light
 
 
-def open_session(program: Program, *, optimize: bool = False) -> Session:
+def open_session(program: Program, *, optimize: bool = False, threads: int = 0, arena: bool = True) -> Session:
     """Load a model on the CPU.
 
     Args:
         program: From `serialize`.
         optimize: Whether the runtime may rewrite the graph: faster runs, slower loading, values that differ slightly.
+        threads: How many it uses; 0 for all cores.
+        arena: Whether it keeps the memory of one run for the next.
 
     Returns:
         The session.
@@ -94,6 +96,8 @@ def open_session(program: Program, *, optimize: bool = False) -> Session:
     """
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what goes wrong arrives as an exception; nothing else is for the user
+    options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     try:

@@ -86,7 +86,9 @@ def _add_quantize(subparsers: Commands) -> None:
         help=".npz with an array for each input, or .npy for the only one; samples along axis 0 (default: one random "
         "sample, fit for tests only)",
     )
-    group.add_argument("--calibration-method", default="max", metavar="METHOD", help="max (default)")
+    group.add_argument(
+        "--calibration-method", default="entropy", metavar="METHOD", help="entropy (default), max, percentile or mse"
+    )
     group.add_argument(
         "--calibration-shapes", metavar="SHAPES", help="settle dims that the model leaves open: x:1x3x224x224,y:1x10"
     )
