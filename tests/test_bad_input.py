@@ -332,7 +332,7 @@ def test_the_output_is_never_other_input(folder):
     [
         ("--quantize_mode int7", ["quantize_mode='int7'", "did you mean 'int8'"]),
         ("--calibration_method minmax", ["calibration_method='minmax'", "'max'"]),
-        ("--calibration_method entropy", ["calibration_method='entropy'", "isn't supported yet"]),
+        ("--calibration_method entropi", ["calibration_method='entropi'", "did you mean 'entropy'"]),
         ("--high_precision_dtype float", ["high_precision_dtype='float'", "'fp32'"]),
         ("--on_quantized drop", ["on_quantized='drop'", "'error', 'keep'"]),
         ("--seed x", ["--seed", "'x'"]),

@@ -211,7 +211,9 @@ def test_the_result_is_close_to_the_float_model() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"calibration_method": "entropy"}, UnsupportedError, "max"),
+        ({"percentile": 101.0}, UsageError, "up to 100"),
+        ({"memory_limit": 0}, UsageError, "positive"),
+        ({"memory_limit": 100}, UnsupportedError, "alone needs"),
         ({"calibration_method": "entrop"}, UsageError, "entropy"),
         ({"calibration_method": "minmax"}, UsageError, "max"),
         ({"quantize_mode": "int4"}, UsageError, "int8"),

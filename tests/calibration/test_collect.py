@@ -25,8 +25,8 @@ def f32(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
 
 
-def oracle(model: ModelProto, tensors: list[str], feeds: Iterable[Feed]) -> dict[str, Range]:
-    """Fetch every tensor in full, and look at it with numpy."""
+def fetch(model: ModelProto, tensors: list[str], feeds: Iterable[Feed]) -> list[Feed]:
+    """Every tensor in full, of each run."""
     copy = ModelProto()
     copy.CopyFrom(model)
     present = {o.name for o in copy.graph.output}
@@ -35,9 +35,14 @@ def oracle(model: ModelProto, tensors: list[str], feeds: Iterable[Feed]) -> dict
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [dict(zip(tensors, session.run(tensors, feed), strict=True)) for feed in feeds]
+
+
+def oracle(model: ModelProto, tensors: list[str], feeds: Iterable[Feed]) -> dict[str, Range]:
+    """Look at every tensor in full with numpy."""
     seen: dict[str, list[float]] = {t: [] for t in tensors}
-    for feed in feeds:
-        for name, value in zip(tensors, session.run(tensors, feed), strict=True):
+    for values in fetch(model, tensors, feeds):
+        for name, value in values.items():
             if value.size:
                 seen[name] += [float(value.min()), float(value.max())]
     return {name: Range(min(v), max(v)) for name, v in seen.items() if v}

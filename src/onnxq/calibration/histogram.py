@@ -98,7 +98,8 @@ def grid_exponent(greatest: float) -> int:
 def _bins(values: NDArray[Any], exponent: int) -> NDArray[np.intp]:
     """The bin of each element, 0 for zeros. Multiplying by a power of two rounds nothing, short of underflow."""
     factor = math.ldexp(1.0, -exponent)
-    if not np.finfo(values.dtype).smallest_normal <= factor <= np.finfo(values.dtype).max:
+    limits = np.finfo(values.dtype)
+    if not float(limits.smallest_normal) <= factor <= float(limits.max):
         values = values.astype(np.float64)
     scaled = np.abs(values)
     scaled *= values.dtype.type(factor)

@@ -84,7 +84,7 @@ class Statistics(Mapping[str, TensorStatistics | None]):
                     f'statistics to merge: only one of them has tensor "{missing}": they come from different models, '
                     "or other nodes were selected"
                 )
-        if self.calibrator != other.calibrator or self.has_histograms != other.has_histograms:
+        if self.calibrator != other.calibrator:
             raise CalibrationError(
                 f'statistics to merge: one is of method "{_text(self.calibrator)}", another of '
                 f'"{_text(other.calibrator)}": calibrate all parts alike'
