@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onnxq.calibrating import calibrate, load_ranges, save_ranges
+    from onnxq.calibration import Statistics
     from onnxq.convert import convert_to_f16, convert_to_mixed_precision
     from onnxq.errors import (
         CalibrationError,
@@ -42,10 +44,14 @@ _HOME = {
     "UsageError": "onnxq.errors",
     "VerificationError": "onnxq.errors",
     "Violation": "onnxq.invariants",
+    "calibrate": "onnxq.calibrating",
     "check": "onnxq.invariants",
     "convert_to_f16": "onnxq.convert",
     "convert_to_mixed_precision": "onnxq.convert",
+    "load_ranges": "onnxq.calibrating",
     "quantize": "onnxq.pipeline",
+    "save_ranges": "onnxq.calibrating",
+    "Statistics": "onnxq.calibration",
 }
 
 __all__ = [
@@ -65,10 +71,14 @@ __all__ = [
     "UsageError",
     "VerificationError",
     "Violation",
+    "calibrate",
     "check",
     "convert_to_f16",
     "convert_to_mixed_precision",
+    "load_ranges",
     "quantize",
+    "save_ranges",
+    "Statistics",
 ]
 
 

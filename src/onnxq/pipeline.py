@@ -22,14 +22,18 @@ from onnxq.calibration import (
     METHODS,
     CalibrationData,
     Calibrator,
+    Feeds,
+    GivenRanges,
     MemoryBound,
     Range,
     Ranges,
     Setup,
+    Statistics,
     activation_scale,
     collect,
     evaluate_constants,
     make_feeds,
+    pick_ranges,
     weight_scales,
     why_unrunnable,
 )
@@ -37,13 +41,16 @@ from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, 
 from onnxq.errors import InvalidModelError, UsageError, VerificationError
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
-from onnxq.placement import Placement, SelectionOptions, place, unseen_warnings, why_unseen
+from onnxq.placement import Placement, SelectionOptions, place, unseen_warnings, uses_of, why_unseen
 from onnxq.protos import describe, opset_version, walk_nodes
 from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
 from onnxq.shapes import Change, Prepared, infer_types, prepare
 
 PER_CHANNEL_OPSET = 13
 """First opset whose QuantizeLinear and DequantizeLinear take an axis."""
+
+DEFAULT_METHOD = "entropy"
+"""How ranges are chosen if nobody says."""
 
 Progress = Callable[[str], None]
 """Told in a few words what is being done; called at the start of each step and after each calibration sample."""
@@ -91,10 +98,12 @@ def quantize(
     *,
     quantize_mode: str = "int8",
     calibration_data: CalibrationData | None = None,
-    calibration_method: str = "entropy",
+    calibration_method: str | None = None,
     percentile: float = 99.99,
-    memory_limit: int | None = None,
     calibration_shapes: Mapping[str, Sequence[int]] | None = None,
+    calibration_cache_path: PathLike | None = None,
+    ranges: GivenRanges | None = None,
+    memory_limit: int | None = None,
     high_precision_dtype: str = "fp16",
     keep_io_types: bool = True,
     op_types_to_exclude_fp16: Sequence[str] | None = None,
@@ -117,9 +126,13 @@ def quantize(
             (samples along the first axis), one array for a model with one input, an onnxruntime
             CalibrationDataReader, or any iterable of feeds. None makes up one random sample, with a warning.
         calibration_method: How the range of a tensor follows from its values: "entropy", "max", "percentile" or "mse".
+            None is "entropy", or what `ranges` were collected for.
         percentile: For "percentile": how many of the values other than zero, in percent, aren't clipped.
-        memory_limit: Bytes that the activations of one sample may take; the model is then run in segments.
         calibration_shapes: Input name -> shape of the made-up sample. Unknown dims are 1 otherwise.
+        calibration_cache_path: A TensorRT calibration cache, in place of data.
+        ranges: What an earlier calibration found, in place of data: from `onnxq.calibrate`, a file that
+            `onnxq calibrate` wrote, or ranges by tensor.
+        memory_limit: Bytes that the activations of one sample may take; the model is then run in segments.
         high_precision_dtype: Type of what isn't quantized: "fp16", "bf16", or "fp32", which leaves it as it is.
         keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
         op_types_to_exclude_fp16: Op types that stay float32 when the rest becomes half.
@@ -147,15 +160,15 @@ def quantize(
     """
     _check_choices(
         quantize_mode=(quantize_mode, ("int8",)),
-        calibration_method=(calibration_method, METHODS),
         high_precision_dtype=(high_precision_dtype, ("fp32", *HALF_TYPES)),
         on_quantized=(on_quantized, ("error", "keep")),
     )
-    calibrator = Calibrator(calibration_method, percentile)
+    calibrator = make_calibrator(calibration_method, percentile)
+    given = _only_one(calibration_data=calibration_data, calibration_cache_path=calibration_cache_path, ranges=ranges)
     if seed < 0:
         raise UsageError(f"seed={seed} is negative, it can be 0 or more")
     if output_path is not None:
-        check_writable(output_path, inputs=_input_files(model, calibration_data))
+        check_writable(output_path, inputs=input_files(model, calibration_data, given))
     tell = progress or (lambda _: None)
     options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
     tell("preparing and placing")
@@ -169,26 +182,25 @@ def quantize(
     if unrunnable:
         raise InvalidModelError(unrunnable)
     warnings = _warnings(plan)
-    feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
     activations = plan.placement.activations
-    if feeds.is_random and activations:
-        warnings.append("no calibration data: the ranges come from one random sample, fit for tests only")
-    tell(f"calibrating tensors: {len(activations)}")
-    statistics = collect(
-        plan.prepared.model,
-        activations,
-        feeds,
-        calibrator,
-        setup=calibration_setup(plan, memory_limit),
-        progress=lambda n: tell(f"calibrated samples: {n}"),
-    )
-    ranges = statistics.ranges()
-    if ranges.never_finite:
-        unseen = why_unseen(plan.index, plan.placement, ranges.never_finite)
-        warnings += unseen_warnings(plan.index, unseen)
+    if given is not None:
+        known = {*plan.index.tensor_names, *activations}
+        picked = pick_ranges(given, activations, known, None if calibration_method is None else calibrator)
+        found, missing = picked.source, picked.missing
+        warnings += picked.warnings
+    else:
+        feeds = make_feeds(plan.prepared.model, calibration_data, shapes=calibration_shapes, seed=seed)
+        if feeds.is_random and activations:
+            warnings.append("no calibration data: the ranges come from one random sample, fit for tests only")
+        found, missing = collect_statistics(plan, feeds, calibrator, memory_limit=memory_limit, tell=tell), ()
+    own = found.ranges()
+    unseen = why_unseen(plan.index, plan.placement, own.never_finite)
+    warnings += unseen_warnings(plan.index, unseen)
+    unseen = {**unseen, **dict.fromkeys(uses_of(plan.index, plan.placement, missing), "has no scale in the cache")}
+    if unseen:
         plan = replace(plan, placement=place(plan.index, options, unseen=unseen))
     tell("writing Q/DQ")
-    quantized, kept = _write(plan, statistics.ranges(groups=plan.placement.scale_groups)), tuple[KeptFloat, ...]()
+    quantized, kept = _write(plan, found.ranges(groups=plan.placement.scale_groups)), tuple[KeptFloat, ...]()
     if high_precision_dtype in HALF_TYPES:
         tell(f"lowering to {high_precision_dtype}")
         lowered = lower(
@@ -201,8 +213,8 @@ def quantize(
         quantized, kept = lowered.model, lowered.kept
     warnings += _verify(quantized)
     if output_path is not None:
-        save_model(quantized, output_path, inputs=_input_files(model, calibration_data))
-    return QuantizationResult(quantized, plan.placement, ranges, plan.prepared.changes, tuple(warnings), kept)
+        save_model(quantized, output_path, inputs=input_files(model, calibration_data, given))
+    return QuantizationResult(quantized, plan.placement, own, plan.prepared.changes, tuple(warnings), kept)
 
 
 def make_plan(
@@ -253,6 +265,56 @@ def _plan(
         raised = prepare(plan.prepared.model, min_opset=HALF_SCALE_OPSET, copy=False)
         plan = _place(replace(raised, changes=(*plan.prepared.changes, *raised.changes)), options)
     return plan
+
+
+def collect_statistics(
+    plan: Plan,
+    feeds: Feeds,
+    calibrator: Calibrator,
+    *,
+    memory_limit: int | None = None,
+    threads: int = 0,
+    tell: Progress = lambda _: None,
+) -> Statistics:
+    """Run the model of a plan on samples, and look at the activations that get Q/DQ.
+
+    Args:
+        plan: The plan.
+        feeds: The samples.
+        calibrator: What for.
+        memory_limit: Bytes that the activations of one sample may take; None for any number.
+        threads: How many the runtime uses; 0 for all cores.
+        tell: Told what is being done.
+
+    Raises:
+        UsageError: The limit is no positive number.
+        UnsupportedError: The limit is too low.
+        CalibrationError: The model doesn't run on the samples.
+    """
+    if memory_limit is not None and memory_limit < 1:
+        raise UsageError(f"memory_limit={memory_limit} is no positive number of bytes")
+    bound = None if memory_limit is None else MemoryBound(memory_limit, lambda part: infer_types(part)[0])
+    activations = plan.placement.activations
+    tell(f"calibrating tensors: {len(activations)}")
+    return collect(
+        plan.prepared.model,
+        activations,
+        feeds,
+        calibrator,
+        setup=Setup(threads=threads, types=plan.prepared.types, memory=bound),
+        progress=lambda n: tell(f"calibrated samples: {n}"),
+    )
+
+
+def make_calibrator(method: str | None, percentile: float) -> Calibrator:
+    """The way to choose ranges; by default that of least relative entropy.
+
+    Raises:
+        UsageError: There is no such method, or the percentile is out of range.
+    """
+    chosen = DEFAULT_METHOD if method is None else method
+    _check_choices(calibration_method=(chosen, METHODS))
+    return Calibrator(chosen, percentile)
 
 
 def find_quantization(model: onnx.ModelProto) -> onnx.NodeProto | None:
@@ -313,24 +375,20 @@ def _scale(
     return activation_scale(ranges[key], dtype=dtype)
 
 
-def _input_files(model: PathLike | onnx.ModelProto, calibration_data: CalibrationData | None) -> Iterator[PathLike]:
+def input_files(model: PathLike | onnx.ModelProto, *others: object) -> Iterator[PathLike]:
+    """The files of a model, if it is one, and those among its other inputs."""
     if not isinstance(model, onnx.ModelProto):
         yield from model_files(model)
-    if isinstance(calibration_data, str | os.PathLike):
-        yield calibration_data
+    yield from (other for other in others if isinstance(other, str | os.PathLike))
 
 
-def calibration_setup(plan: Plan, memory_limit: int | None) -> Setup:
-    """How the runtime runs the model of a plan: as it is written, within a memory limit if there is one.
-
-    Raises:
-        UsageError: The limit is no positive number.
-    """
-    if memory_limit is None:
-        return Setup(types=plan.prepared.types)
-    if memory_limit < 1:
-        raise UsageError(f"memory_limit={memory_limit} is no positive number of bytes")
-    return Setup(types=plan.prepared.types, memory=MemoryBound(memory_limit, lambda part: infer_types(part)[0]))
+def _only_one(*, calibration_data: object, **ranges: GivenRanges | None) -> GivenRanges | None:
+    """Where the ranges come from, if not from data; an error if two sources were given."""
+    given = {name: value for name, value in ranges.items() if value is not None}
+    named = [*given, *(["calibration_data"] if calibration_data is not None else [])]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} are two sources of the same ranges: give one of them")
+    return next(iter(given.values()), None)
 
 
 def _check_choices(**given: tuple[str, tuple[str, ...]]) -> None:

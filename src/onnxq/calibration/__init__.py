@@ -5,6 +5,7 @@ from onnxq.calibration.collect import collect, collect_max
 from onnxq.calibration.constants import evaluate_constants
 from onnxq.calibration.data import CalibrationData, Feeds, make_feeds
 from onnxq.calibration.extract import extract
+from onnxq.calibration.given import GivenRanges, pick_ranges, ranges_text, read_ranges
 from onnxq.calibration.inputs import parse_shapes
 from onnxq.calibration.passes import Setup
 from onnxq.calibration.ranges import Range, Ranges
@@ -25,6 +26,10 @@ __all__ = [
     "Statistics",
     "TensorStatistics",
     "merge_statistics",
+    "GivenRanges",
+    "pick_ranges",
+    "ranges_text",
+    "read_ranges",
     "Setup",
     "MemoryBound",
     "collect",

@@ -6,6 +6,7 @@ it holds, only those of one batch are in memory.
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,8 @@ class Column(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the whole."""
 
-    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Consecutive slices of `size` rows along the leading axis; the whole if there are no axes."""
+    def blocks(self, size: int, skip: int = 0) -> Iterator[NDArray[Any]]:
+        """Consecutive slices of `size` rows along the leading axis, but the first `skip`; the whole without axes."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class ArrayColumn:
         """Shape of the whole."""
         return self.array.shape
 
-    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def blocks(self, size: int, skip: int = 0) -> Iterator[NDArray[Any]]:
         """Views of `size` rows each; the whole if there are no axes."""
         if not self.array.ndim:
             yield self.array
             return
-        for start in range(0, len(self.array), size):
+        for start in range(skip * size, len(self.array), size):
             yield self.array[start : start + size]
 
 
@@ -70,25 +71,30 @@ class FileColumn:
     dtype: np.dtype[Any]
     fortran_order: bool
 
-    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def blocks(self, size: int, skip: int = 0) -> Iterator[NDArray[Any]]:
         """Arrays of `size` rows each; the whole if there are no axes."""
         with _opened(self.path, self.member) as stream:
             _read_header(stream, self.path)
             if self.fortran_order and len(self.shape) > 1:
                 stream.seek(0)
-                yield from ArrayColumn(npy.read_array(stream, allow_pickle=False)).blocks(size)
+                yield from ArrayColumn(npy.read_array(stream, allow_pickle=False)).blocks(size, skip)
                 return
             length, *inner = self.shape or (1,)
             block = (size, *inner) if self.shape else ()
-            for _ in range(length // (size if self.shape else 1)):
+            if self.shape:
+                stream.seek(skip * self._bytes(block), io.SEEK_CUR)
+            for _ in range(length // size - skip if self.shape else 1):
                 yield self._read(stream, block)
 
     def _read(self, stream: IO[bytes], shape: tuple[int, ...]) -> NDArray[Any]:
-        wanted = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
+        wanted = self._bytes(shape)
         raw = stream.read(wanted)
         if len(raw) < wanted:
             raise EOFError("it ends early")
         return np.frombuffer(raw, self.dtype).reshape(shape)
+
+    def _bytes(self, shape: tuple[int, ...]) -> int:
+        return int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 def open_columns(path: Path) -> Mapping[str | None, Column]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,23 +44,36 @@ class Feeds:
         is_random: Whether they were made up because there are no data.
         specs: What the model's inputs take.
         source: Where the feeds come from, unchecked.
+        first: Number of the first, for messages.
     """
 
     description: str
     is_random: bool
     specs: tuple[InputSpec, ...]
     source: Iterable[Any]
+    first: int = 0
 
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
-        number = 0
+        number = self.first
         for raw in self.source:
             feed = self._checked(raw, f"calibration sample {number}")
             del raw  # neither name may keep a feed alive while the source makes the next
             yield feed
             del feed
             number += 1
-        if not number:
+        if number == self.first:
             raise CalibrationError(f"calibration data ({self.description}): no samples")
+
+    @property
+    def runs(self) -> int | None:
+        """How many there are, if that is known beforehand."""
+        return self.source.runs if isinstance(self.source, _Slices) else None
+
+    def part(self, start: int, stop: int) -> Feeds:
+        """Some of the feeds, if their number is known."""
+        if not isinstance(self.source, _Slices):
+            raise TypeError("only feeds cut from arrays have parts")
+        return replace(self, source=replace(self.source, first=start, runs=stop), first=start)
 
     def _checked(self, raw: Any, where: str) -> dict[str, NDArray[Any]]:
         if not isinstance(raw, Mapping):
@@ -147,15 +160,17 @@ class _Slices:
         columns: For each input its column, the rows that a run takes, and whether a run takes a scalar. An array
             without axes serves every run.
         runs: How many there are.
+        first: The first that is taken; those before it are passed over without being read.
     """
 
     columns: Mapping[str, tuple[Column, int, bool]]
     runs: int
+    first: int = 0
 
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         constant = {name: next(c.blocks(1)) for name, (c, _, _) in self.columns.items() if not c.shape}
-        blocks = {name: c.blocks(rows) for name, (c, rows, _) in self.columns.items() if c.shape}
-        for _ in range(self.runs):
+        blocks = {name: c.blocks(rows, self.first) for name, (c, rows, _) in self.columns.items() if c.shape}
+        for _ in range(self.first, self.runs):
             feed = {name: next(b) for name, b in blocks.items()} | constant
             yield {name: a.reshape(()) if self.columns[name][2] else a for name, a in feed.items()}
             del feed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -45,3 +45,13 @@ class Ranges(Mapping[str, Range]):
 
     def __len__(self) -> int:
         return len(self.by_tensor)
+
+    def ranges(self, *, groups: Iterable[Sequence[str]] = ()) -> Ranges:
+        """The same, but the tensors of each group all have the union of their ranges."""
+        shared = dict(self.by_tensor)
+        for group in groups:
+            members = [self[name] for name in group if name in self]
+            if members:
+                union = Range(min(r.low for r in members), max(r.high for r in members))
+                shared.update((name, union) for name in group if name in self)
+        return Ranges(shared, self.never_finite)

@@ -92,7 +92,7 @@ class Statistics(Mapping[str, TensorStatistics | None]):
         by_tensor = {name: _both(seen, other[name]) for name, seen in self.items()}
         return Statistics(by_tensor, self.calibrator, self.samples + other.samples)
 
-    def ranges(self, calibrator: Calibrator | None = None, groups: Iterable[Sequence[str]] = ()) -> Ranges:
+    def ranges(self, calibrator: Calibrator | None = None, *, groups: Iterable[Sequence[str]] = ()) -> Ranges:
         """The range of each tensor.
 
         The tensors of a group share one scale, so the calibrator looks at the elements of all of them together: what

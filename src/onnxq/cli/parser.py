@@ -8,7 +8,8 @@ from difflib import get_close_matches
 
 from onnxq import __version__
 from onnxq.cli import commands
-from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection, whole_number
+from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection
+from onnxq.cli.calibrate_command import add_calibrate, add_calibration, add_ranges
 from onnxq.cli.convert_command import add_convert, add_precision_options
 from onnxq.cli.corpus_parser import add_corpus
 
@@ -44,6 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"onnxq {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_quantize(subparsers)
+    add_calibrate(subparsers)
+    add_ranges(subparsers)
     add_convert(subparsers)
     _add_inspect(subparsers)
     _add_explain(subparsers)
@@ -78,21 +81,11 @@ def _add_quantize(subparsers: Commands) -> None:
         help="what to do with a model that holds Q/DQ: error (default) refuses it, keep keeps its pairs and adds none",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary; errors and warnings only")
-    group = parser.add_argument_group("calibration")
-    group.add_argument(
-        "--calibration-data",
-        "--calibration-data-path",
-        metavar="FILE",
-        help=".npz with an array for each input, or .npy for the only one; samples along axis 0 (default: one random "
-        "sample, fit for tests only)",
+    calibration = add_calibration(parser, "--calibration-data", "--calibration-data-path")
+    calibration.add_argument("--ranges", metavar="FILE", help="from `onnxq calibrate`, in place of data")
+    calibration.add_argument(
+        "--calibration-cache-path", metavar="FILE", help="a TensorRT calibration cache, in place of data"
     )
-    group.add_argument(
-        "--calibration-method", default="entropy", metavar="METHOD", help="entropy (default), max, percentile or mse"
-    )
-    group.add_argument(
-        "--calibration-shapes", metavar="SHAPES", help="settle dims that the model leaves open: x:1x3x224x224,y:1x10"
-    )
-    group.add_argument("--seed", type=whole_number, default=0, help="of the random sample (default: 0)")
     add_selection(parser)
     add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
 

@@ -9,7 +9,7 @@ from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
 from onnxq.placement.residual import ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.placement.selection import SelectionOptions
-from onnxq.placement.unseen import unseen_warnings, why_unseen
+from onnxq.placement.unseen import unseen_warnings, uses_of, why_unseen
 
 __all__ = [
     "Decision",
@@ -27,6 +27,7 @@ __all__ = [
     "never_quantized",
     "place",
     "unseen_warnings",
+    "uses_of",
     "weight_axis",
     "why_unseen",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from onnxq.graph import ABSENT, MAIN_GRAPH, GraphIndex
+from onnxq.graph import ABSENT, MAIN_GRAPH, GraphIndex, Use
 from onnxq.placement.never import Unseen
 from onnxq.placement.placement import Placement
 
@@ -23,11 +23,19 @@ def why_unseen(index: GraphIndex, placement: Placement, keys: Collection[str]) -
     Returns:
         Each of them, as its graph sees it -> why. If nothing in a body had a value, the body never ran.
     """
+    missing = set(uses_of(index, placement, keys))
+    ran = {MAIN_GRAPH} | {use.scope for use in _calibrated(index, placement) if use not in missing}
+    return {use: _EMPTY if use.scope in ran else _NEVER_RAN for use in _calibrated(index, placement) if use in missing}
+
+
+def uses_of(index: GraphIndex, placement: Placement, keys: Collection[str]) -> list[Use]:
+    """The quantized activations with the given keys, each as its graph sees it, in order of first use."""
     wanted = set(keys)
-    uses = dict.fromkeys(index.use(e) for e in placement.quantized if not placement[e].constant)
-    missing = [use for use in uses if index.key(use) in wanted]
-    ran = {MAIN_GRAPH} | {use.scope for use in uses if index.key(use) not in wanted}
-    return {use: _EMPTY if use.scope in ran else _NEVER_RAN for use in missing}
+    return [use for use in _calibrated(index, placement) if index.key(use) in wanted]
+
+
+def _calibrated(index: GraphIndex, placement: Placement) -> list[Use]:
+    return list(dict.fromkeys(index.use(e) for e in placement.quantized if not placement[e].constant))
 
 
 def unseen_warnings(index: GraphIndex, unseen: Unseen) -> list[str]:
