@@ -200,7 +200,7 @@ def quantize(
     if unseen:
         plan = replace(plan, placement=place(plan.index, options, unseen=unseen))
     tell("writing Q/DQ")
-    quantized, kept = _write(plan, found.ranges(groups=plan.placement.scale_groups)), tuple[KeptFloat, ...]()
+    quantized, kept = _write(plan, found.share(own, plan.placement.scale_groups)), tuple[KeptFloat, ...]()
     if high_precision_dtype in HALF_TYPES:
         tell(f"lowering to {high_precision_dtype}")
         lowered = lower(

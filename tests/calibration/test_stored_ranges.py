@@ -191,7 +191,7 @@ def test_a_cache_may_lack_some_tensors_but_not_all(tmp_path: Path) -> None:
 
 def test_groups_of_plain_ranges_get_their_union() -> None:
     ranges = Ranges({"a": Range(-1, 1), "b": Range(0, 5), "c": Range(0, 1)})
-    assert dict(ranges.ranges(groups=[("a", "b", "gone")])) == {
+    assert dict(ranges.share(ranges, [("a", "b", "gone")])) == {
         "a": Range(-1, 5),
         "b": Range(-1, 5),
         "c": Range(0, 1),

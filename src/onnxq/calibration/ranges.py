@@ -46,12 +46,16 @@ class Ranges(Mapping[str, Range]):
     def __len__(self) -> int:
         return len(self.by_tensor)
 
-    def ranges(self, *, groups: Iterable[Sequence[str]] = ()) -> Ranges:
-        """The same, but the tensors of each group all have the union of their ranges."""
-        shared = dict(self.by_tensor)
+    def ranges(self) -> Ranges:
+        """These themselves, as of statistics those that follow from them."""
+        return self
+
+    def share(self, own: Ranges, groups: Iterable[Sequence[str]]) -> Ranges:
+        """The same ranges, but for all tensors of a group the union of theirs."""
+        shared = dict(own)
         for group in groups:
-            members = [self[name] for name in group if name in self]
+            members = [own[name] for name in group if name in own]
             if members:
                 union = Range(min(r.low for r in members), max(r.high for r in members))
-                shared.update((name, union) for name in group if name in self)
-        return Ranges(shared, self.never_finite)
+                shared.update((name, union) for name in group if name in own)
+        return Ranges(shared, own.never_finite)

@@ -97,6 +97,9 @@ def open_session(program: Program, *, optimize: bool = False, threads: int = 0, 
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what goes wrong arrives as an exception; nothing else is for the user
     options.intra_op_num_threads = threads
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # waiting threads leave the cores to others
     options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL

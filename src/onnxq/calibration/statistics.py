@@ -95,13 +95,9 @@ class Statistics(Mapping[str, TensorStatistics | None]):
     def ranges(self, calibrator: Calibrator | None = None, *, groups: Iterable[Sequence[str]] = ()) -> Ranges:
         """The range of each tensor.
 
-        The tensors of a group share one scale, so the calibrator looks at the elements of all of them together: what
-        it minimises is then the loss over the group. A tensor of few elements doesn't impose its outliers on a great
-        one, as it would if each chose a threshold and the greatest counted.
-
         Args:
             calibrator: How to choose; by default as the statistics say.
-            groups: Tensors that get one range.
+            groups: Tensors that get one range, see `share`.
 
         Raises:
             CalibrationError: The calibrator needs histograms, and there are none.
@@ -111,14 +107,27 @@ class Statistics(Mapping[str, TensorStatistics | None]):
             raise CalibrationError(
                 f'the statistics were collected for method "max" and can\'t serve "{chosen.method}": calibrate again'
             )
-        seen = {name: statistics for name, statistics in self.items() if statistics is not None}
-        together = [[name for name in group if name in seen] for group in groups]
-        shared = {name for group in together for name in group}
-        found = {name: seen[name].range(chosen) for name in seen if name not in shared}
-        for group in filter(None, together):
-            whole = reduce(TensorStatistics.merged, (seen[name] for name in group))
-            found |= dict.fromkeys(group, whole.range(chosen))
-        return Ranges({name: found[name] for name in seen}, tuple(name for name in self if self[name] is None))
+        own = {name: seen.range(chosen) for name, seen in self.items() if seen is not None}
+        return self.using(chosen).share(Ranges(own, tuple(name for name in self if self[name] is None)), groups)
+
+    def share(self, own: Ranges, groups: Iterable[Sequence[str]]) -> Ranges:
+        """The same ranges, but one for all tensors of a group.
+
+        They share one scale, so the calibrator looks at the elements of all of them together: what it minimises is then
+        the loss over the group. A tensor of few elements doesn't impose its outliers on a great one, as it would if
+        each chose a threshold and the greatest counted.
+
+        Args:
+            own: The range of each tensor by itself, from `ranges`.
+            groups: Tensors that get one range.
+        """
+        found = dict(own)
+        for group in groups:
+            members = [seen for name in group if (seen := self.get(name)) is not None]
+            if members:
+                shared = reduce(TensorStatistics.merged, members).range(self.calibrator)
+                found.update((name, shared) for name in group if name in found)
+        return Ranges(found, own.never_finite)
 
     def using(self, calibrator: Calibrator) -> Statistics:
         """The same with another calibrator."""
