@@ -33,7 +33,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def tests(session: nox.Session) -> None:
     """The tests, real models included."""
-    session.install("-e", ".[test]")
+    session.install("-e", ".[test,distributed]")
     session.install("--no-deps", "-r", REAL_MODELS)
     session.run("pytest", "tests", "-n", "2", *session.posargs)
 

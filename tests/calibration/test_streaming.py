@@ -284,7 +284,7 @@ def test_groups_are_looked_at_together() -> None:
     assert apart["b"].high < expected.high
     assert together.never_finite == ("none",)
     assert list(together) == ["a", "b", "c"]
-    most = statistics.ranges(Calibrator("max"), [("a", "b")])
+    most = statistics.ranges(Calibrator("max"), groups=[("a", "b")])
     assert (most["a"].low, most["a"].high) == (both.min(), both.max())
 
 

@@ -173,6 +173,14 @@ WRONG = {
         HEAD + BUILDER + "[quantize]\noutput_path = 'x'",
         r'quantize\.output_path: unknown argument "output_path"',
     ),
+    "files of ranges": (
+        HEAD + BUILDER + "[quantize]\nranges = '../../secret.json'",
+        r'quantize\.ranges: unknown argument "ranges"',
+    ),
+    "calibration caches": (
+        HEAD + BUILDER + "[quantize]\ncalibration_cache_path = '/etc/passwd'",
+        r"quantize\.calibration_cache_path: unknown argument",
+    ),
     "an option of a wrong type": (
         HEAD + BUILDER + "[quantize]\nnodes_to_exclude = 'conv1'",
         r"quantize\.nodes_to_exclude: expected array . null, got str",

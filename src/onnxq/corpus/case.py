@@ -49,7 +49,7 @@ ARGUMENT_LIMIT = 4096
 PRODUCT_LIMIT = 2**22
 """Greatest product of all numbers that a builder gets."""
 
-_NOT_FOR_CASES = ("model", "output_path", "progress")
+_NOT_FOR_CASES = ("model", "output_path", "progress", "calibration_cache_path", "ranges")
 
 
 @dataclass(frozen=True)
