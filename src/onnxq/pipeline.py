@@ -137,8 +137,9 @@ def quantize(
         keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
         op_types_to_exclude_fp16: Op types that stay float32 when the rest becomes half.
         nodes_to_exclude_fp16: Regular expressions; nodes whose whole name matches one stay float32, likewise.
-        op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul and residual Adds. An
-            op type without a rule of its own gets Q/DQ on all its float data inputs.
+        op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul, residual Adds, pooling
+            ops whose neighbours work in int8, and LayerNormalization behind a convolution. Of any other op type that
+            is named, and of pooling ops and LayerNormalization then, all float data inputs get Q/DQ.
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.

@@ -59,7 +59,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         (
             "--op-types-to-quantize",
             "OP",
-            "only these op types (default: Conv ConvTranspose Gemm MatMul, residual Adds)",
+            "only these op types (default: linear ops, residual Adds, pooling ops and LayerNormalization by rule)",
         ),
         ("--op-types-to-exclude", "OP", "never these op types"),
         ("--nodes-to-quantize", "PATTERN", "only these nodes"),

@@ -26,29 +26,38 @@ _GATE_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Backbones:
-    """Backbone of each tensor, by tensor number: the number of a Conv or ConvTranspose node, or `ABSENT`."""
+    """Backbones, and the steps of the walk that finds them.
+
+    Attributes:
+        of_tensor: By tensor: the number of the Conv or ConvTranspose node that is its backbone, or `ABSENT`.
+        passed_on: By node: the tensors that it passes on, as epilogue or copy; empty for what ends the walk.
+    """
 
     of_tensor: list[int]
+    passed_on: list[tuple[int, ...]]
 
 
 def find_backbones(index: GraphIndex) -> Backbones:
     """Find the backbone of every tensor, in one pass over the nodes."""
     backbone = [ABSENT] * len(index.tensor_names)
     activated = [False] * len(index.tensor_names)
+    passed_on: list[tuple[int, ...]] = []
     steps = _PointwiseSteps(index)
     for node, proto in enumerate(index.nodes):
         steps.add(node)
+        sources = () if is_convolution(index, node) else _passed_on(index, node, steps, activated)
+        passed_on.append(sources)
         if is_convolution(index, node):
             found, passed_activation = node, False
         else:
-            sources = _passed_on(index, node, steps, activated)
             found = _common_backbone(index, node, sources, backbone)
             passed_activation = proto.op_type in ACTIVATIONS or any(activated[t] for t in sources)
             passed_activation |= node in steps.written_out
+            passed_activation &= proto.op_type != "MaxPool"  # which ends the pattern: a second pool isn't part of it
         for tensor in index.outputs[node]:
             if tensor != ABSENT:
                 backbone[tensor], activated[tensor] = found, found != ABSENT and passed_activation
-    return Backbones(backbone)
+    return Backbones(backbone, passed_on)
 
 
 def _common_backbone(index: GraphIndex, node: int, sources: tuple[int, ...], backbone: list[int]) -> int:

@@ -51,6 +51,15 @@ SATURATING = frozenset({"Clip", "Erf", "Exp", "HardSigmoid", "Min", "Sigmoid", "
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies are graphs like any other: what runs in them can be calibrated, hence quantized."""
 
+PICKING = frozenset({"GlobalMaxPool", "MaxPool"})
+"""Pooling operators whose results are values of their input: int8 data pass through them without a new rounding."""
+
+POOLS = PICKING | {"AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool"}
+"""Pooling operators. A ReduceMean over all spatial axes is one too, see `onnxq.placement.pooling`."""
+
+NORMALIZATIONS = frozenset({"LayerNormalization"})
+"""Operators that normalize what a convolution yields, and aren't part of its kernel."""
+
 COPIES = frozenset(
     {
         "Concat",

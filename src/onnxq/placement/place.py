@@ -7,10 +7,13 @@ from types import MappingProxyType
 
 from onnxq.graph import ABSENT, Edge, GraphIndex, build_dominators
 from onnxq.placement.backbone import find_backbones
+from onnxq.placement.kernels import is_int8, kernel_results
 from onnxq.placement.linear import linear_decisions
-from onnxq.placement.never import Unseen, never_quantized, why_never
+from onnxq.placement.never import Unseen, why_exact, why_never
+from onnxq.placement.normalization import normalization_decisions
 from onnxq.placement.ops import is_control_flow, is_copy, is_linear
 from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
+from onnxq.placement.pooling import pooling_decisions
 from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
 from onnxq.placement.scale_groups import find_scale_groups
@@ -35,16 +38,19 @@ def place(
         UnsupportedError: The options ask for what is never quantized.
     """
     selection = select(index, options or SelectionOptions())
-    residuals = find_residuals(index, build_dominators(index), find_backbones(index))
+    backbones = find_backbones(index)
+    residuals = find_residuals(index, build_dominators(index), backbones)
     decisions = _Decisions(index, selection, unseen)
     for node in range(len(index.nodes)):
         decisions.decide_node(node)
     for residual in residuals:
         decisions.decide_residual(residual)
-    quantized = {
-        index.use(edge) for edge, decision in decisions.by_edge.items() if decision.quantize and not decision.constant
-    }
-    groups = find_scale_groups(index, quantized)
+    followers = decisions.followers()
+    decisions.by_edge |= normalization_decisions(index, followers, decisions.by_edge, unseen)
+    kernels = kernel_results(index, decisions.by_edge, residuals, backbones)
+    decisions.by_edge |= pooling_decisions(index, followers, decisions.by_edge, kernels, backbones, unseen)
+    edges = [e for e, decision in decisions.by_edge.items() if decision.quantize and not decision.constant]
+    groups = find_scale_groups(index, {index.use(edge) for edge in edges}, dict.fromkeys(edge.node for edge in edges))
     return Placement(
         decisions=decisions.by_edge,
         labels={edge: label_of(index, edge) for edge in decisions.by_edge},
@@ -103,7 +109,7 @@ class _Decisions:
                 self._set(node, {slot: Decision(False, reason) for slot in range(len(self._index.inputs[node]))})
             return
         skip = Decision(True, reason)
-        if not self._is_quantized(residual.backbone):
+        if not is_int8(self.by_edge, residual.backbone):
             name = self._index.nodes[residual.backbone].name
             skip = Decision(False, Reason(Rule.R9, residual.looked_at, f'"{name}" is not quantized'))
         never = why_never(self._index, Edge(node, residual.skip), self._unseen)
@@ -117,14 +123,15 @@ class _Decisions:
         """Whether the user wants the node quantized, and calibration can see its inputs."""
         return node in self._selection.quantize and self._can_calibrate[self._index.node_scope[node]]
 
+    def followers(self) -> list[int]:
+        """Nodes that may be quantized and that the user didn't ask for: the rules are to decide."""
+        wanted = self._selection.quantize - self._selection.by_name
+        return [node for node in sorted(wanted) if self._is_open(node)]
+
     def _set(self, node: int, decided: dict[int, Decision]) -> None:
         for slot, decision in decided.items():
             if Edge(node, slot) in self.by_edge:
                 self.by_edge[Edge(node, slot)] = decision
-
-    def _is_quantized(self, node: int) -> bool:
-        edges = (Edge(node, slot) for slot in (0, 1))  # one is missing where its tensor's type is unknown
-        return all(edge in self.by_edge and self.by_edge[edge].quantize for edge in edges)
 
     def _by_input(self, node: int) -> dict[int, Decision]:
         if not self._is_open(node):
@@ -139,8 +146,7 @@ class _Decisions:
         for slot, tensor in enumerate(self._index.inputs[node]):
             if not self._index.is_variable(tensor):
                 continue
-            exact = never_quantized(self._index, node, slot)
-            why = "is a parameter" if exact else why_never(self._index, Edge(node, slot), self._unseen)
+            why = why_exact(self._index, node, slot) or why_never(self._index, Edge(node, slot), self._unseen)
             reason = Reason(Rule.P6, detail=f"it {why}") if why else Reason(Rule.SELECTED)
             decided[slot] = Decision(not why, reason)
         return decided

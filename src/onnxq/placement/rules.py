@@ -16,6 +16,8 @@ class Rule(Enum):
     R9 = "residual Add whose convolution stays float: nothing to fold it into"
     P1 = "input or weight of a linear op"
     P2 = "excluded"
+    P3 = "a pooling op follows its neighbours: int8 if what stands before or behind it works in int8"
+    P4 = "LayerNormalization reads int8 if an int8 convolution yields its data"
     P5 = "a copy op moves the data, quantization moves across it"
     P6 = "never quantized"
     BODY = "inside a body that stays float: what isn't of an If, Loop or Scan can't be calibrated"

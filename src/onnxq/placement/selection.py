@@ -16,10 +16,11 @@ import onnx
 from onnxq.errors import UnsupportedError, UsageError
 from onnxq.graph import GraphIndex
 from onnxq.placement.never import NEVER_OP_TYPES
-from onnxq.placement.ops import LINEAR, RESIDUAL
+from onnxq.placement.ops import LINEAR, NORMALIZATIONS, POOLS, RESIDUAL
 
-DEFAULT_OP_TYPES = LINEAR | RESIDUAL
-"""What is quantized when the user names nothing: linear ops and residual Adds."""
+DEFAULT_OP_TYPES = LINEAR | RESIDUAL | POOLS | NORMALIZATIONS | {"ReduceMean"}
+"""What is quantized where its rule says so, when the user names nothing: linear ops, residual Adds, pooling ops (a
+ReduceMean only as a global pool), and LayerNormalization behind a convolution."""
 
 
 @dataclass(frozen=True, slots=True)
