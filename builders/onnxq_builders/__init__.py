@@ -30,14 +30,18 @@ if TYPE_CHECKING:
         sum_block,
     )
     from onnxq_builders.networks.convnext import convnext
+    from onnxq_builders.networks.densenet import densenet
     from onnxq_builders.networks.efficientnet import efficientnet
     from onnxq_builders.networks.efficientvit import efficientvit
     from onnxq_builders.networks.hrnet import hrnet
+    from onnxq_builders.networks.inception import inception
     from onnxq_builders.networks.mobilenet import mobilenet_v2, mobilenet_v3
     from onnxq_builders.networks.resnet import resnet, resnet_bottleneck, resnext
+    from onnxq_builders.networks.shufflenet import shufflenet_v2
     from onnxq_builders.networks.unet import unet
     from onnxq_builders.networks.vit import vit
     from onnxq_builders.networks.yolo import yolo_c2f
+    from onnxq_builders.networks.yolo_detector import yolo_detector
     from onnxq_builders.registry import BUILDERS, build
     from onnxq_builders.residual import (
         bottleneck,
@@ -89,7 +93,11 @@ FIXTURE_BUILDERS: Mapping[str, str] = MappingProxyType(
         "vit": "vit.basic",
         "unet": "unet.basic",
         "yolo_c2f": "yolo.c2f",
+        "yolo_detector": "yolo.detector",
         "hrnet": "hrnet.basic",
+        "densenet": "densenet.basic",
+        "inception": "inception.basic",
+        "shufflenet_v2": "shufflenet.v2",
     }
 )
 """Name of each builder as a function of this package, and as stem of a fixture -> its name in `BUILDERS`."""
@@ -105,12 +113,14 @@ __all__ = [
     "concat_branch",
     "convnext",
     "convtranspose_conv_residual",
+    "densenet",
     "efficientnet",
     "efficientvit",
     "equal_branches",
     "graph_input_skip",
     "hrnet",
     "identity_block",
+    "inception",
     "layer_scale_block",
     "mobilenet_v2",
     "mobilenet_v3",
@@ -122,6 +132,7 @@ __all__ = [
     "resnet_bottleneck",
     "resnext",
     "reused_trunk",
+    "shufflenet_v2",
     "silu_block",
     "squeeze_excite_block",
     "stale_rank0_output",
@@ -132,6 +143,7 @@ __all__ = [
     "vit",
     "weakly_typed_topk",
     "yolo_c2f",
+    "yolo_detector",
 ]
 
 

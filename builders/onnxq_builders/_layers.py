@@ -174,6 +174,20 @@ def max_pool(g: Graph, x: str, name: str, *, kernel: int = 2, stride: int = 2) -
     return g.node("MaxPool", [x], name, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)
 
 
+def average_pool(g: Graph, x: str, name: str, *, kernel: int = 2, stride: int = 2) -> str:
+    """AveragePool with padding that keeps the size at stride 1; padded elements count."""
+    pad = (kernel - 1) // 2
+    return g.node(
+        "AveragePool",
+        [x],
+        name,
+        kernel_shape=[kernel] * 2,
+        strides=[stride] * 2,
+        pads=[pad] * 4,
+        count_include_pad=1,
+    )
+
+
 def upsample(g: Graph, x: str, factor: int, name: str) -> str:
     """Enlarge height and width by Resize with nearest neighbours."""
     scales = g.constant(f"{name}_scales", np.array([1, 1, factor, factor], np.float32))

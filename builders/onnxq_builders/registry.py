@@ -11,7 +11,21 @@ from typing import Any
 from onnx import ModelProto
 
 from onnxq_builders import merges, residual, weak
-from onnxq_builders.networks import convnext, efficientnet, efficientvit, hrnet, mobilenet, resnet, unet, vit, yolo
+from onnxq_builders.networks import (
+    convnext,
+    densenet,
+    efficientnet,
+    efficientvit,
+    hrnet,
+    inception,
+    mobilenet,
+    resnet,
+    shufflenet,
+    unet,
+    vit,
+    yolo,
+    yolo_detector,
+)
 
 BUILDERS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     {
@@ -48,7 +62,11 @@ BUILDERS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
         "vit.basic": vit.vit,
         "unet.basic": unet.unet,
         "yolo.c2f": yolo.yolo_c2f,
+        "yolo.detector": yolo_detector.yolo_detector,
         "hrnet.basic": hrnet.hrnet,
+        "densenet.basic": densenet.densenet,
+        "inception.basic": inception.inception,
+        "shufflenet.v2": shufflenet.shufflenet_v2,
     }
 )
 """Builders by "family.name"."""

@@ -96,6 +96,14 @@ MERGES: list[tuple[str, dict[str, Any], dict[str, list[str]]]] = [
         "c2f2_m1_add": ["c2f2_m1_silu2", "c2f2_b"],
         "c2f2_m2_add": ["c2f2_m2_silu2", "c2f2_m1_add"],
     }),
+    ("yolo.detector", {}, {
+        "c2f1_m1_add": ["c2f1_m1_silu2", "c2f1_b"],
+        "c2f2_m1_add": ["c2f2_m1_silu2", "c2f2_b"],
+        "center_sum": ["left_top", "right_bottom"],
+    }),
+    ("densenet.basic", {}, {}),
+    ("inception.basic", {}, {}),
+    ("shufflenet.v2", {}, {}),
     ("hrnet.basic", {}, {
         "s2_stream1_block1_add": ["s2_stream1_block1_bn2", "stem_relu"],
         "s2_stream2_block1_add": ["s2_stream2_block1_bn2", "s2_new_relu"],

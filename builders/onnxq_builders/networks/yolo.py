@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from onnx import ModelProto
 
 from onnxq_builders._blocks import begin
@@ -50,29 +52,47 @@ def yolo_c2f(
     """
     g, x = begin("yolo_c2f", 3, size, batch, opset, seed)
 
-    def unit(x: str, out: int, scope: str, tag: str = "", kernel: int = 3, stride: int = 1) -> str:
-        return conv_unit(g, x, out, scope, tag, kernel=kernel, stride=stride, act=activation, batch_norm=batch_norm)
-
-    def c2f(x: str, out: int, scope: str, shortcut: bool) -> str:
-        half = out // 2
-        y = unit(x, out, f"{scope}_in", kernel=1)
-        sizes = g.constant(f"{scope}_split_sizes", [half, half])
-        parts = g.node_with_outputs(
-            "Split", [y, sizes], [f"{scope}_a", f"{scope}_b"], name=f"{scope}_split", channels=half, axis=1
-        )
-        for bottleneck in (f"{scope}_m{number}" for number in range(1, blocks + 1)):
-            y = unit(unit(parts[-1], half, bottleneck, "1"), half, bottleneck, "2")
-            parts.append(add(g, y, parts[-1], f"{bottleneck}_add", swap=swap) if shortcut else y)
-        return unit(concat(g, parts, f"{scope}_concat"), out, f"{scope}_out", kernel=1)
-
-    y = unit(x, width, "stem", stride=2)
-    small = c2f(unit(y, width * 2, "down1", stride=2), width * 2, "c2f1", shortcut=True)
-    large = c2f(unit(small, width * 4, "down2", stride=2), width * 4, "c2f2", shortcut=True)
+    style = Style(activation, batch_norm, swap)
+    y = unit(g, x, width, "stem", style, stride=2)
+    small = c2f(g, unit(g, y, width * 2, "down1", style, stride=2), width * 2, "c2f1", style, blocks, shortcut=True)
+    large = c2f(g, unit(g, small, width * 4, "down2", style, stride=2), width * 4, "c2f2", style, blocks, shortcut=True)
     joined = concat(g, [upsample(g, large, 2, "neck_upsample"), small], "neck_concat")
-    small = c2f(joined, width * 2, "c2f3", shortcut=False)
+    small = c2f(g, joined, width * 2, "c2f3", style, blocks, shortcut=False)
     return g.model(
         {"small": _detect(g, small, classes, "small_head"), "large": _detect(g, large, classes, "large_head")}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What is the same all over a YOLO: the activation, whether BatchNormalization is kept, the operand order."""
+
+    activation: str
+    batch_norm: bool
+    swap: bool
+
+
+def unit(
+    g: Graph, x: str, out: int, scope: str, style: Style, tag: str = "", *, kernel: int = 3, stride: int = 1
+) -> str:
+    """Convolve, normalize, activate."""
+    return conv_unit(
+        g, x, out, scope, tag, kernel=kernel, stride=stride, act=style.activation, batch_norm=style.batch_norm
+    )
+
+
+def c2f(g: Graph, x: str, out: int, scope: str, style: Style, blocks: int, *, shortcut: bool) -> str:
+    """A C2f block, see `yolo_c2f`. Bottlenecks have residual Adds if they have a shortcut."""
+    half = out // 2
+    y = unit(g, x, out, f"{scope}_in", style, kernel=1)
+    sizes = g.constant(f"{scope}_split_sizes", [half, half])
+    parts = g.node_with_outputs(
+        "Split", [y, sizes], [f"{scope}_a", f"{scope}_b"], name=f"{scope}_split", channels=half, axis=1
+    )
+    for bottleneck in (f"{scope}_m{number}" for number in range(1, blocks + 1)):
+        y = unit(g, unit(g, parts[-1], half, bottleneck, style, "1"), half, bottleneck, style, "2")
+        parts.append(add(g, y, parts[-1], f"{bottleneck}_add", swap=style.swap) if shortcut else y)
+    return unit(g, concat(g, parts, f"{scope}_concat"), out, f"{scope}_out", style, kernel=1)
 
 
 def _detect(g: Graph, x: str, classes: int, scope: str) -> str:
