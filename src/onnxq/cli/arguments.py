@@ -1,9 +1,16 @@
-"""Pieces of the command line's grammar that several commands share."""
+"""Pieces of the command line's grammar that several commands share.
+
+The grammar imports nothing heavy: what a command needs is imported when it runs, so that help and complaints about
+options come at once.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from onnxq.errors import UsageError
@@ -15,10 +22,22 @@ _SELECTION_HELP = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, and takes no abbreviations, which a new option could make ambiguous."""
+    """Complains in one line, and takes no abbreviations, which a new option could make ambiguous.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        late_epilog: Gives what its help ends with, if that takes importing something heavy.
+        settings: Those of argparse.
+    """
+
+    def __init__(self, *, late_epilog: Callable[[], str] | None = None, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
+        self._late_epilog = late_epilog
+
+    def format_help(self) -> str:
+        """The help, complete."""
+        if self._late_epilog is not None:
+            self.epilog = self._late_epilog()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing and leaving."""
@@ -33,23 +52,58 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # there is no public
 
 
 def add_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    commands: Commands, name: str, run: str, text: str, more: str = "", epilog: Callable[[], str] | None = None
 ) -> Parser:
     """Add a command.
 
     Args:
         commands: What it is added to.
         name: What people type.
-        run: Takes the options and returns the exit status.
+        run: "module:function" below `onnxq.cli`; the function takes the options and returns the exit status.
         text: One line for the list of commands.
         more: What only the command's own help says.
+        epilog: Gives what that ends with.
 
     Returns:
         Its parser, to add arguments to.
     """
-    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".strip())
-    parser.set_defaults(run=run, parser=parser)
+    description = f"{text[0].upper()}{text[1:]}. {more}".strip()
+    parser = commands.add_parser(name, help=text, description=description, late_epilog=epilog)
+    parser.set_defaults(run=_later(run), parser=parser)
     return parser
+
+
+def _later(place: str) -> Callable[[argparse.Namespace], int]:
+    """A function that is imported when it is called, after what can be said about the options without it."""
+    module, _, function = place.partition(":")
+
+    def run(options: argparse.Namespace) -> int:
+        if "onnx_path" in options:
+            model_path(options)
+        status: int = getattr(import_module(f"onnxq.cli.{module}"), function)(options)
+        return status
+
+    return run
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The model, as an argument or as an option; `model_path` reads it."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file")
+    parser.add_argument("--onnx-path", metavar="MODEL", help="the same, as an option")
+
+
+def model_path(options: argparse.Namespace) -> Path:
+    """The model that was given in one of the two ways.
+
+    Raises:
+        UsageError: It wasn't, or in both.
+    """
+    if (options.model is None) == (options.onnx_path is None):
+        raise UsageError("name one model: MODEL, or --onnx_path MODEL (put it before options that take several values)")
+    given = options.onnx_path if options.model is None else options.model
+    if not given:
+        raise UsageError("the name of the model file is empty")
+    return Path(given)
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +122,21 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         group.add_argument(name, nargs="+", action="extend", metavar=value, help=text)
 
 
+def add_precision_options(parser: argparse.ArgumentParser, op_types: str, nodes: str) -> None:
+    """Options that say what stays float32, under the given names."""
+    group = parser.add_argument_group("what stays float32")
+    group.add_argument(
+        "--keep-io-types",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="float32 inputs and outputs stay float32, with Casts at the boundary (default)",
+    )
+    group.add_argument(op_types, nargs="+", action="extend", metavar="OP", help="these op types")
+    group.add_argument(
+        nodes, nargs="+", action="extend", metavar="PATTERN", help="nodes whose whole name matches a regular expression"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The option `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -78,3 +147,14 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
+
+
+def ratio(text: str) -> float:
+    """A finite number from 0 on, as the type of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return number

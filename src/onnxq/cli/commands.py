@@ -1,33 +1,27 @@
-"""What each command does: call the library, print the result, return the exit status."""
+"""What `onnxq quantize` and `onnxq check` do: call the library, print the result, return the exit status."""
 
 from __future__ import annotations
 
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from onnxq.calibration import parse_shapes
-from onnxq.cli.display import explanation_text, inspection_text, show, summary_text, violations_text
+from onnxq.cli.arguments import model_path
+from onnxq.cli.display import naming, show, summary_text, violations_text
 from onnxq.cli.progress import showing_progress
-from onnxq.errors import InvalidModelError, UsageError
-from onnxq.inspection import inspect
+from onnxq.errors import UsageError
 from onnxq.invariants import INVARIANTS, check
 from onnxq.model_io import load_model
-from onnxq.pipeline import find_quantization, make_plan, quantize
-from onnxq.placement import Placement, SelectionOptions
-from onnxq.placement.selection import near_matches
+from onnxq.pipeline import find_quantization, quantize
 from onnxq.printable import one_line
-
-__all__ = ["INVARIANTS", "check_command", "explain_command", "inspect_command", "quantize_command"]
 
 
 def quantize_command(options: Namespace) -> int:
     """`onnxq quantize`: write the quantized model, then say what became of it."""
-    model = _model_path(options)
+    model = model_path(options)
     output = _default_output(model) if options.output is None else options.output
     shapes = None if options.calibration_shapes is None else parse_shapes(options.calibration_shapes)
     with showing_progress(quiet=options.quiet) as progress:
@@ -61,30 +55,6 @@ def quantize_command(options: Namespace) -> int:
     return 0
 
 
-def inspect_command(options: Namespace) -> int:
-    """`onnxq inspect`: show a model at a glance."""
-    path = _model_path(options)
-    with _naming(path):
-        found = inspect(load_model(path))
-    show(json.dumps(asdict(found), indent=1) if options.json else inspection_text(found, path))
-    return 0
-
-
-def explain_command(options: Namespace) -> int:
-    """`onnxq explain`: the decision of each edge, and why."""
-    selection = SelectionOptions(
-        options.op_types_to_quantize,
-        options.op_types_to_exclude,
-        options.nodes_to_quantize,
-        options.nodes_to_exclude,
-    )
-    placement = make_plan(_model_path(options), selection).placement
-    if options.node is not None:
-        placement = _only_node(placement, options.node)
-    show(placement.to_json() if options.json else explanation_text(placement))
-    return 0
-
-
 def check_command(options: Namespace) -> int:
     """`onnxq check`: all invariants on a pair of models; status 1 if one is violated."""
     float_model, quantized = load_model(options.float_model), load_model(options.quantized)
@@ -92,7 +62,7 @@ def check_command(options: Namespace) -> int:
         if find_quantization(float_model) is not None:
             raise UsageError(f"{options.float_model} holds Q/DQ and {options.quantized} holds none: swap them")
         _warn(f"{options.quantized} holds no Q/DQ, so most invariants have nothing to look at")
-    with _naming(options.float_model):
+    with naming(options.float_model):
         violations = check(float_model, quantized, policy=options.policy, only=options.only)
     if options.json:
         print(json.dumps([asdict(v) for v in violations], indent=1))
@@ -105,32 +75,5 @@ def _warn(message: str) -> None:
     print(f"onnxq: warning: {one_line(message)}", file=sys.stderr)
 
 
-def _model_path(options: Namespace) -> Path:
-    if (options.model is None) == (options.onnx_path is None):
-        raise UsageError("name one model: MODEL, or --onnx_path MODEL (put it before options that take several values)")
-    given = options.onnx_path if options.model is None else options.model
-    if not given:
-        raise UsageError("the name of the model file is empty")
-    return Path(given)
-
-
 def _default_output(model: Path) -> Path:
     return model.parent / f"{model.name.removesuffix('.onnx')}.quant.onnx"
-
-
-@contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
-    """Errors about a model tell which file it came from."""
-    try:
-        yield
-    except InvalidModelError as error:
-        raise InvalidModelError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
-
-
-def _only_node(placement: Placement, name: str) -> Placement:
-    labels = placement.labels
-    chosen = {e: d for e, d in placement.items() if name in (labels[e].node, labels[e].output)}
-    if not chosen:
-        near = near_matches(name, {known for label in labels.values() for known in (label.node, label.output)})
-        raise UsageError(f'--node: no node with a float input has the name or output "{name}"{near}')
-    return replace(placement, decisions=chosen)

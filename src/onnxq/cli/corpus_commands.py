@@ -48,7 +48,7 @@ def add_command(options: Namespace) -> int:
         known_failures=options.known_failures,
         refusal=options.refusal,
     )
-    show(added_text(add_case(options.to, request, resolve(options.quantizer))))
+    show(added_text(add_case(options.to, request, resolve(options.quantizer or DEFAULT))))
     return 0
 
 

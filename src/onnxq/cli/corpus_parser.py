@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from onnxq.cli import corpus_commands
 from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection, whole_number
+from onnxq.corpus.defaults import DEFAULT_ABOVE, LEAST_ABOVE
 from onnxq.corpus.discover import BUILTIN
-from onnxq.corpus.strip import DEFAULT_ABOVE, LEAST_ABOVE
-from onnxq.quantizers import DEFAULT
 
 
 def add_corpus(subparsers: Commands) -> None:
@@ -27,7 +25,7 @@ def _add_add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "add",
-        corpus_commands.add_command,
+        "corpus_commands:add_command",
         "make a case of a model",
         "The quantizer's result becomes what is expected, so read the case before you trust it.",
     )
@@ -37,9 +35,7 @@ def _add_add(commands: Commands) -> None:
     parser.add_argument("--title", metavar="TEXT", help="what is special about it (default: the name of the file)")
     parser.add_argument("--source", metavar="TEXT", help="where it comes from (default: tools, versions, date)")
     parser.add_argument("--tags", nargs="+", action="extend", default=[], metavar="TAG", help="words to find it by")
-    parser.add_argument(
-        "--quantizer", metavar="SPEC", default=DEFAULT, help=f"whose result counts (default: {DEFAULT})"
-    )
+    parser.add_argument("--quantizer", metavar="SPEC", help="whose result counts (default: onnxq)")
     parser.add_argument(
         "--calibration-data", metavar="FILE", type=Path, help=".npz or .npy, copied into the case as it is"
     )
@@ -55,7 +51,7 @@ def _add_add(commands: Commands) -> None:
 
 
 def _add_list(commands: Commands) -> None:
-    parser = add_command(commands, "list", corpus_commands.list_command, "list cases with their tags and titles")
+    parser = add_command(commands, "list", "corpus_commands:list_command", "list cases with their tags and titles")
     _add_paths(parser)
     parser.add_argument("--tag", action="append", metavar="TAG", help="only cases with this tag; can be repeated")
     _add_pattern(parser)
@@ -66,13 +62,13 @@ def _add_run(commands: Commands) -> None:
     parser = add_command(
         commands,
         "run",
-        corpus_commands.run_command,
+        "corpus_commands:run_command",
         "run cases without pytest",
         "Exit status 1 if a check fails, 2 if a case can't be read.",
     )
     _add_paths(parser)
     parser.add_argument(
-        "--quantizer", metavar="SPEC", action="append", help=f"what to test (default: {DEFAULT}); can be repeated"
+        "--quantizer", metavar="SPEC", action="append", help="what to test (default: onnxq); can be repeated"
     )
     parser.add_argument("--only", nargs="+", action="extend", metavar="CHECK", help="only these checks")
     parser.add_argument("--tag", action="append", metavar="TAG", help="only cases with this tag; can be repeated")
@@ -85,7 +81,7 @@ def _add_strip(commands: Commands) -> None:
     parser = add_command(
         commands,
         "strip",
-        corpus_commands.strip_command,
+        "corpus_commands:strip_command",
         "leave the weights out of a model, so that its topology can be shared",
         "Weights become recipes for numbers of the same statistics; doc strings and metadata are dropped. onnxq reads "
         "OUT as it reads any model; with --fill every tool does.",

@@ -6,11 +6,18 @@ import argparse
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from onnxq import __version__
-from onnxq.cli import commands
-from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection
-from onnxq.cli.calibrate_command import add_calibrate, add_calibration, add_ranges
-from onnxq.cli.convert_command import add_convert, add_precision_options
+import onnxq
+from onnxq.cli.arguments import (
+    Commands,
+    Parser,
+    add_command,
+    add_json,
+    add_model,
+    add_precision_options,
+    add_selection,
+    ratio,
+)
+from onnxq.cli.calibrate_parser import add_calibrate, add_calibration, add_ranges
 from onnxq.cli.corpus_parser import add_corpus
 
 
@@ -42,15 +49,16 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 good, 1 violations found, 2 wrong usage or unreadable input. "
         "Options may be spelled with hyphens or underscores. `onnxq COMMAND --help` says more about a command.",
     )
-    parser.add_argument("--version", action="version", version=f"onnxq {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_quantize(subparsers)
     add_calibrate(subparsers)
     add_ranges(subparsers)
-    add_convert(subparsers)
+    _add_convert(subparsers)
     _add_inspect(subparsers)
     _add_explain(subparsers)
     _add_check(subparsers)
+    _add_diff(subparsers)
     add_corpus(subparsers)
     return parser
 
@@ -59,11 +67,11 @@ def _add_quantize(subparsers: Commands) -> None:
     parser = add_command(
         subparsers,
         "quantize",
-        commands.quantize_command,
+        "commands:quantize_command",
         "quantize a float model to INT8",
         "Q/DQ pairs are written where TensorRT's fusion rules want them. MODEL itself is never changed.",
     )
-    _add_model(parser)
+    add_model(parser)
     parser.add_argument(
         "-o", "--output", "--output-path", metavar="FILE", help="the file to write (default: MODEL.quant.onnx)"
     )
@@ -90,15 +98,35 @@ def _add_quantize(subparsers: Commands) -> None:
     add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
 
 
+def _add_convert(subparsers: Commands) -> None:
+    parser = add_command(
+        subparsers,
+        "convert",
+        "convert_command:convert_command",
+        "convert a model to half precision, without quantizing it",
+        "What an operator, its constants or its contract don't allow stays float32, with Casts around it. MODEL itself "
+        "is never changed.",
+    )
+    add_model(parser)
+    parser.add_argument(
+        "-o", "--output", "--output-path", metavar="FILE", help="the file to write (default: MODEL.PRECISION.onnx)"
+    )
+    parser.add_argument(
+        "--precision", "--low-precision-type", default="fp16", metavar="TYPE", help="fp16 (default) or bf16"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no summary; errors only")
+    add_precision_options(parser, "--op-types-to-exclude", "--nodes-to-exclude")
+
+
 def _add_inspect(subparsers: Commands) -> None:
     parser = add_command(
         subparsers,
         "inspect",
-        commands.inspect_command,
+        "inspect_command:inspect_command",
         "show what a model holds: interface, op types, Q/DQ, Adds, stale declarations",
         "MODEL may be float or quantized, by any tool.",
     )
-    _add_model(parser)
+    add_model(parser)
     add_json(parser)
 
 
@@ -106,12 +134,14 @@ def _add_explain(subparsers: Commands) -> None:
     parser = add_command(
         subparsers,
         "explain",
-        commands.explain_command,
+        "explain_command:explain_command",
         "say for each edge of a float model whether it would be quantized, and why",
-        "Nothing is calibrated or written. Each line has: node, input, tensor, decision, rule, and what the rule saw.",
+        "Nothing is calibrated or written. Below each node stand its float inputs: tensor, decision, rule, what the "
+        "rule says, and what it saw.",
     )
-    _add_model(parser)
-    parser.add_argument("--node", metavar="NAME", help="only the inputs of this node (its name or an output of it)")
+    add_model(parser)
+    for name, what in (("--node", "nodes of this name or first output"), ("--tensor", "inputs that read this tensor")):
+        parser.add_argument(name, metavar="NAME", help=f"only {what}; or a regular expression for the whole of it")
     add_json(parser)
     add_selection(parser)
 
@@ -120,9 +150,10 @@ def _add_check(subparsers: Commands) -> None:
     parser = add_command(
         subparsers,
         "check",
-        commands.check_command,
+        "commands:check_command",
         "check a quantized model, made by any tool, against its float model",
         "Exit status 1 if an invariant is violated.",
+        epilog=_invariants,
     )
     parser.add_argument("float_model", metavar="FLOAT", help="the float model")
     parser.add_argument("quantized", metavar="QUANTIZED", help="what a quantizer made of it")
@@ -137,14 +168,49 @@ def _add_check(subparsers: Commands) -> None:
         nargs="+",
         action="extend",
         metavar="NAME",
-        help=f"only these invariants, of: {', '.join(commands.INVARIANTS)}",
+        help="only these invariants",
     )
     add_json(parser)
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file")
-    parser.add_argument("--onnx-path", metavar="MODEL", help="the same, as an option")
+def _invariants() -> str:
+    from onnxq.invariants import INVARIANTS
+
+    return f"Invariants: {', '.join(INVARIANTS)}."
+
+
+def _add_diff(subparsers: Commands) -> None:
+    parser = add_command(
+        subparsers,
+        "diff",
+        "diff_command:diff_command",
+        "compare which tensors two models, or two placements, have quantized, and how",
+        "A and B are models, float or quantized by any tool, outputs of `onnxq explain --json`, or placement.txt of a "
+        "corpus. Nodes are matched by the tensors that they yield, then by their names. Exit status 1 if A and B "
+        "differ.",
+    )
+    parser.add_argument("a", metavar="A", help="a model or a placement")
+    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument(
+        "--float", dest="float_model", metavar="MODEL", help="the float model that both are of, if one renamed tensors"
+    )
+    parser.add_argument(
+        "--scale-tolerance",
+        type=ratio,
+        default=0.05,
+        metavar="RATIO",
+        help="scales may differ by this part of the larger one (default: 0.05)",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit status says it")
+    add_json(parser)
+
+
+class _Version(argparse.Action):
+    """Prints the version. It is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"onnxq {onnxq.__version__}")
+        parser.exit()
 
 
 def _hyphenated(word: str) -> str:

@@ -21,12 +21,13 @@ import onnxruntime
 from onnx import ModelProto
 
 from onnxq.corpus.case import Case, load_case
+from onnxq.corpus.defaults import DEFAULT_ABOVE
 from onnxq.corpus.format import SCHEMA
 from onnxq.corpus.golden import compare_golden
 from onnxq.corpus.outcomes import Outcome, outcomes
 from onnxq.corpus.rename import rename_all
 from onnxq.corpus.run import CaseRun, run_case
-from onnxq.corpus.strip import DEFAULT_ABOVE, Stripped, strip_weights
+from onnxq.corpus.strip import Stripped, strip_weights
 from onnxq.corpus.write import case_text, new_case_folder
 from onnxq.errors import CalibrationError, CorpusError, InvalidModelError, OnnxqError, PeerError
 from onnxq.invariants.pair import quantized_inputs

@@ -17,16 +17,11 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from onnxq.corpus.defaults import DEFAULT_ABOVE, LEAST_ABOVE
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.protos import attribute, walk_graphs, walk_tensors
 from onnxq.seeded import SEEDABLE, Recipe, is_seeded, seed_tensor
 from onnxq.tensor_data import tensor_values
-
-DEFAULT_ABOVE = 1024
-"""Weights with more elements than this are stripped, unless told otherwise."""
-
-LEAST_ABOVE = 16
-"""Shorter tensors are parameters of operators, such as the scales of a Resize: to change them changes shapes."""
 
 _CHANNEL_ELEMENTS = 16
 """Elements that a channel needs for statistics of its own: those of fewer would give the values away."""

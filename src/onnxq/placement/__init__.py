@@ -5,16 +5,18 @@ from onnxq.placement.linear import weight_axis
 from onnxq.placement.never import Unseen, never_quantized
 from onnxq.placement.ops import copy_sources, is_copy, is_linear
 from onnxq.placement.place import place
-from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
-from onnxq.placement.residual import ResidualAdd
+from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
+from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.placement.selection import SelectionOptions
 from onnxq.placement.unseen import unseen_warnings, uses_of, why_unseen
 
 __all__ = [
+    "AddInput",
     "Decision",
     "Edge",
     "EdgeLabel",
+    "NodeLabel",
     "Placement",
     "Reason",
     "ResidualAdd",

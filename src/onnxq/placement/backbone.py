@@ -30,16 +30,19 @@ class Backbones:
 
     Attributes:
         of_tensor: By tensor: the number of the Conv or ConvTranspose node that is its backbone, or `ABSENT`.
+        ends: By tensor: the number of the tensor at which the walk ended, where there is no backbone.
         passed_on: By node: the tensors that it passes on, as epilogue or copy; empty for what ends the walk.
     """
 
     of_tensor: list[int]
+    ends: list[int]
     passed_on: list[tuple[int, ...]]
 
 
 def find_backbones(index: GraphIndex) -> Backbones:
     """Find the backbone of every tensor, in one pass over the nodes."""
     backbone = [ABSENT] * len(index.tensor_names)
+    ends = list(range(len(index.tensor_names)))
     activated = [False] * len(index.tensor_names)
     passed_on: list[tuple[int, ...]] = []
     steps = _PointwiseSteps(index)
@@ -57,7 +60,19 @@ def find_backbones(index: GraphIndex) -> Backbones:
         for tensor in index.outputs[node]:
             if tensor != ABSENT:
                 backbone[tensor], activated[tensor] = found, found != ABSENT and passed_activation
-    return Backbones(backbone, passed_on)
+    return Backbones(backbone, ends, passed_on)
+
+
+def _end(
+    index: GraphIndex, node: int, sources: tuple[int, ...], backbone: list[int], ends: list[int], tensor: int
+) -> int:
+    """Where the walk from `tensor`, which the node yields, ends: where that from a source does, else here."""
+    for source in sources:
+        if source != ABSENT and index.local_producer(source, node) == ABSENT:
+            return source
+        if source != ABSENT and backbone[source] == ABSENT:
+            return ends[source]
+    return tensor
 
 
 def _common_backbone(index: GraphIndex, node: int, sources: tuple[int, ...], backbone: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from onnxq.placement.linear import linear_decisions
 from onnxq.placement.never import Unseen, why_exact, why_never
 from onnxq.placement.normalization import normalization_decisions
 from onnxq.placement.ops import is_control_flow, is_copy, is_linear
-from onnxq.placement.placement import Decision, EdgeLabel, Placement, Reason
+from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
 from onnxq.placement.pooling import pooling_decisions
 from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
@@ -51,24 +52,28 @@ def place(
     decisions.by_edge |= pooling_decisions(index, followers, decisions.by_edge, kernels, backbones, unseen)
     edges = [e for e, decision in decisions.by_edge.items() if decision.quantize and not decision.constant]
     groups = find_scale_groups(index, {index.use(edge) for edge in edges}, dict.fromkeys(edge.node for edge in edges))
+    nodes = node_labels(index)
     return Placement(
         decisions=decisions.by_edge,
-        labels={edge: label_of(index, edge) for edge in decisions.by_edge},
+        labels={edge: _edge_label(index, nodes, edge) for edge in decisions.by_edge},
         residuals=tuple(residuals),
         scale_groups=tuple(tuple(index.key(use) for use in group) for group in groups),
+        nodes=nodes,
     )
 
 
-def label_of(index: GraphIndex, edge: Edge) -> EdgeLabel:
-    """How a person finds the edge."""
-    node = index.nodes[edge.node]
-    return EdgeLabel(
-        graph=index.scopes[index.node_scope[edge.node]].path,
-        node=node.name,
-        op_type=node.op_type,
-        output=next((o for o in node.output if o), ""),
-        tensor=index.tensor_names[index.inputs[edge.node][edge.input]],
+def node_labels(index: GraphIndex) -> tuple[NodeLabel, ...]:
+    """How a person finds each node, by number."""
+    return tuple(
+        NodeLabel(index.scopes[scope].path, node.name, node.op_type, next((o for o in node.output if o), ""))
+        for node, scope in zip(index.nodes, index.node_scope, strict=True)
     )
+
+
+def _edge_label(index: GraphIndex, nodes: Sequence[NodeLabel], edge: Edge) -> EdgeLabel:
+    node = nodes[edge.node]
+    tensor = index.tensor_names[index.inputs[edge.node][edge.input]]
+    return EdgeLabel(node.graph, node.node, node.op_type, node.output, tensor)
 
 
 def _calibratable(index: GraphIndex) -> list[bool]:

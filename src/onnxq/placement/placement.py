@@ -12,14 +12,17 @@ compared by eye or by any diff tool:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
-from onnxq.graph import Edge
-from onnxq.placement.residual import ResidualAdd
+from onnxq.graph import ROOT, Edge
+from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.scopes import tensor_key
+
+SCHEMA = 1
+"""Version of the JSON form. It grows when a key changes its meaning or goes; new keys leave it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +58,30 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeLabel:
-    """How a person finds an edge in the float model: its node, and the tensor that it reads.
+class NodeLabel:
+    """How a person finds a node in the float model.
 
     Attributes:
         graph: "" for the main graph, else the path of the body, such as "if1.then_branch".
         node: Name of the node.
         op_type: Its operator.
         output: Its first output.
-        tensor: The tensor on the edge.
     """
 
     graph: str
     node: str
     op_type: str
     output: str
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLabel(NodeLabel):
+    """How a person finds an edge in the float model: its node, and the tensor that it reads.
+
+    Attributes:
+        tensor: The tensor on the edge.
+    """
+
     tensor: str
 
     @property
@@ -87,12 +99,14 @@ class Placement(Mapping[Edge, Decision]):
         labels: Edge -> how a person finds it.
         residuals: What was found out about every Add and two-input Sum.
         scale_groups: Keys of tensors that must share one scale (rule P5), each group in node order.
+        nodes: How a person finds each node of the model, by number.
     """
 
     decisions: Mapping[Edge, Decision]
     labels: Mapping[Edge, EdgeLabel]
     residuals: tuple[ResidualAdd, ...]
     scale_groups: tuple[tuple[str, ...], ...]
+    nodes: Sequence[NodeLabel] = ()
 
     def __getitem__(self, edge: Edge) -> Decision:
         return self.decisions[edge]
@@ -117,6 +131,19 @@ class Placement(Mapping[Edge, Decision]):
         """Names of the tensors that node number `node` reads quantized, by input position."""
         return [self.labels[e].tensor for e, d in self.decisions.items() if e.node == node and d.quantize]
 
+    def only(self, edges: Set[Edge]) -> Placement:
+        """The placement of some edges, with what was found out about the Adds among their nodes."""
+        nodes = {edge.node for edge in edges}
+        return replace(
+            self,
+            decisions={edge: decision for edge, decision in self.decisions.items() if edge in edges},
+            residuals=tuple(r for r in self.residuals if r.node in nodes),
+        )
+
+    def looked_at(self, edge: Edge) -> list[str]:
+        """Names of the nodes that the rule looked at when it decided the edge, beside the edge's own."""
+        return [self.nodes[node].node for node in self.decisions[edge].reason.nodes]
+
     def to_text(self, *, explain: bool = False) -> str:
         """The canonical text, one edge a line.
 
@@ -132,8 +159,13 @@ class Placement(Mapping[Edge, Decision]):
         return "\n".join(lines) + ("\n" if lines else "")
 
     def to_json(self) -> str:
-        """The same as a JSON array of objects, one an edge."""
-        return json.dumps([self._record(edge, decision) for edge, decision in self.decisions.items()], indent=1)
+        """The same as JSON, with what was found out about each Add; docs/cli.md describes the keys."""
+        records = {
+            "schema": SCHEMA,
+            "edges": [self._record(edge, decision) for edge, decision in self.decisions.items()],
+            "adds": [self._add_record(residual) for residual in self.residuals],
+        }
+        return json.dumps(records, indent=1)
 
     def _row(self, edge: Edge, decision: Decision) -> tuple[str, str, str, str, str]:
         label = self.labels[edge]
@@ -142,7 +174,7 @@ class Placement(Mapping[Edge, Decision]):
             f"{place}{label.node} ({label.op_type})",
             f"input {edge.input}",
             label.tensor,
-            _format(decision),
+            format_decision(decision),
             decision.reason.rule.name,
         )
 
@@ -151,6 +183,7 @@ class Placement(Mapping[Edge, Decision]):
         return {
             "graph": label.graph,
             "node": label.node,
+            "position": edge.node,
             "op_type": label.op_type,
             "output": label.output,
             "input": edge.input,
@@ -160,11 +193,42 @@ class Placement(Mapping[Edge, Decision]):
             "rule": decision.reason.rule.name,
             "says": decision.reason.rule.value,
             "saw": decision.reason.detail,
-            "looked_at": list(decision.reason.nodes),
+            "looked_at": self.looked_at(edge),
         }
 
+    def _add_record(self, found: ResidualAdd) -> dict[str, Any]:
+        label = self.nodes[found.node]
+        return {
+            "graph": label.graph,
+            "node": label.node,
+            "position": found.node,
+            "op_type": label.op_type,
+            "output": label.output,
+            "rule": found.rule.name,
+            "says": found.rule.value,
+            "saw": found.why,
+            "fork": self._name(None if found.fork == ROOT else found.fork),
+            "trunk": found.trunk,
+            "skip": found.skip,
+            "inputs": [self._input_record(one) for one in found.inputs],
+        }
 
-def _format(decision: Decision) -> str:
+    def _input_record(self, found: AddInput) -> dict[str, Any]:
+        linear, nodes = found.length or (None, None)
+        return {
+            "backbone": self._name(found.backbone),
+            "walk_stops_at": found.stop or None,
+            "needed_by_other": found.is_needed,
+            "linear_ops": linear,
+            "nodes": nodes,
+        }
+
+    def _name(self, node: int | None) -> str | None:
+        return None if node is None else self.nodes[node].node
+
+
+def format_decision(decision: Decision) -> str:
+    """What happens to the edge: "float", "int8" or "int8 per axis 0"."""
     if not decision.quantize:
         return "float"
     return "int8" if decision.axis is None else f"int8 per axis {decision.axis}"

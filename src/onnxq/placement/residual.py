@@ -10,11 +10,11 @@ one input (its backbone) must not be needed to compute the other input. This is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from onnxq.graph import ABSENT, Dominators, Fingerprints, GraphIndex, build_fingerprints
+from onnxq.graph import ABSENT, ROOT, Dominators, Fingerprints, GraphIndex, build_fingerprints
 from onnxq.placement.backbone import Backbones
 from onnxq.placement.branches import (
     Branch,
@@ -29,8 +29,31 @@ from onnxq.placement.branches import (
 )
 from onnxq.placement.ops import RESIDUAL
 from onnxq.placement.rules import Rule
-from onnxq.protos import is_default_domain
+from onnxq.placement.walk_end import why_walk_ended
+from onnxq.protos import describe, is_default_domain
 from onnxq.tensor_types import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class AddInput:
+    """What the rules found out about one input of an Add.
+
+    Attributes:
+        backbone: Number of its backbone, None if it has none.
+        stop: Where the walk back to a backbone stopped, and why, for a person; "" if there is a backbone.
+        is_needed: Whether computing the other input needs the backbone, so that it can't run last.
+        length: Linear ops and nodes from the fork to the input; None if the branches weren't compared.
+    """
+
+    backbone: int | None
+    stop: str = ""
+    is_needed: bool = False
+    length: Length | None = None
+
+    @property
+    def is_fusible(self) -> bool:
+        """Whether the Add could be folded into its backbone (R4)."""
+        return self.backbone is not None and not self.is_needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +69,7 @@ class ResidualAdd:
         rule: The rule that decided.
         looked_at: Nodes that the rule looked at.
         why: What it saw, for a person.
+        inputs: What was found out about either input; empty if neither was looked at.
     """
 
     node: int
@@ -56,6 +80,7 @@ class ResidualAdd:
     rule: Rule
     looked_at: tuple[int, ...]
     why: str
+    inputs: tuple[AddInput, ...] = ()
 
     @property
     def is_residual(self) -> bool:
@@ -91,49 +116,64 @@ class _Finder:
 
     def judge(self, add: int) -> ResidualAdd:
         fork = self._dominators.immediate[add]
-        why_not = not_a_candidate(self._index, add)
+        why_not = why_no_candidate(self._index, add)
         if why_not:
             return ResidualAdd(add, None, None, None, fork, Rule.R1, (), why_not)
-        inputs = self._index.inputs[add]
-        backbone = [self._backbone(t, add) for t in inputs]
-        fusible = [slot for slot in (0, 1) if self._is_fusible(backbone[slot], inputs[1 - slot], add, fork)]
-        looked_at = tuple(b for b in backbone if b != ABSENT)
-        said = [self._say(backbone, slot, runs_last=slot in fusible) for slot in (0, 1)]
+        inputs = [self._look_at(slot, add, fork) for slot in (0, 1)]
+        looked_at = tuple(i.backbone for i in inputs if i.backbone is not None)
+        said = "; ".join(self._say(slot, inputs[slot]) for slot in (0, 1))
+        fusible = [slot for slot in (0, 1) if inputs[slot].is_fusible]
+        broadcast = why_broadcast(self._index, add)
+        if broadcast:
+            why = f"it would be residual, but {broadcast}; {said}" if fusible else broadcast
+            return ResidualAdd(add, None, None, None, fork, Rule.R1, looked_at, why, tuple(inputs))
         if not fusible:
-            why = "; ".join(said) if looked_at else "neither input has a backbone"
-            return ResidualAdd(add, None, None, None, fork, Rule.R4, looked_at, why)
-        trunk, rule, why = fusible[0], Rule.R5, "; ".join(said)
+            return ResidualAdd(add, None, None, None, fork, Rule.R4, looked_at, said, tuple(inputs))
+        trunk, rule = fusible[0], Rule.R5
         if len(fusible) == 2:
-            trunk, rule, compared = self._longer(add, fork)
-            why = f"{why}; {compared}"
-        return ResidualAdd(add, trunk, 1 - trunk, backbone[trunk], fork, rule, looked_at, why)
+            inputs = [replace(one, length=self._length(slot, add, fork)) for slot, one in enumerate(inputs)]
+            trunk, rule, compared = self._longer(add, inputs, fork)
+            said = f"{said}; {compared}"
+        why = f"{said}; so the trunk is input {trunk}, the skip is input {1 - trunk}"
+        backbone = inputs[trunk].backbone
+        return ResidualAdd(add, trunk, 1 - trunk, backbone, fork, rule, looked_at, why, tuple(inputs))
 
-    def _backbone(self, tensor: int, add: int) -> int:
-        """The backbone, if it stands in the graph of the Add itself: a kernel can't reach into another one."""
+    def _look_at(self, slot: int, add: int, fork: int) -> AddInput:
+        """R2 and R4: the backbone, and whether computing the other input needs it.
+
+        It must stand in the graph of the Add itself: a kernel can't reach into another one.
+        """
+        index, tensor, other = self._index, self._index.inputs[add][slot], self._index.inputs[add][1 - slot]
+        if index.local_producer(tensor, add) == ABSENT:
+            return AddInput(None, why_walk_ended(index, tensor, add))
         found = self._backbones.of_tensor[tensor]
-        return found if self._index.local_producer(tensor, add) != ABSENT else ABSENT
+        if found == ABSENT:
+            return AddInput(None, why_walk_ended(index, self._backbones.ends[tensor], add))
+        return AddInput(found, is_needed=is_ancestor(index, self._dominators, found, other, add, fork))
 
-    def _is_fusible(self, backbone: int, other: int, add: int, fork: int) -> bool:
-        """R4: there is a backbone, and computing the other input doesn't need it."""
-        return backbone != ABSENT and not is_ancestor(self._index, self._dominators, backbone, other, add, fork)
-
-    def _say(self, backbone: Sequence[int], slot: int, *, runs_last: bool) -> str:
-        if backbone[slot] == ABSENT:
-            return f"input {slot} has no backbone"
-        name = self._index.nodes[backbone[slot]].name
-        judged = "can run last" if runs_last else f"input {1 - slot} needs"
+    def _say(self, slot: int, found: AddInput) -> str:
+        if found.backbone is None:
+            return f"input {slot} has no backbone, the walk back from it stops at {found.stop}"
+        name = self._index.nodes[found.backbone].name
+        judged = f"input {1 - slot} needs" if found.is_needed else "can run last"
         return f'input {slot} has backbone "{name}", which {judged}'
 
-    def _longer(self, add: int, fork: int) -> tuple[int, Rule, str]:
+    def _length(self, slot: int, add: int, fork: int) -> Length:
+        return length_from(self._index, self._longest, fork, self._index.inputs[add][slot], add)
+
+    def _longer(self, add: int, inputs: Sequence[AddInput], fork: int) -> tuple[int, Rule, str]:
         """R6 and R7: the input whose branch is longer, then heavier, then first by what it computes."""
         index = self._index
-        left, right = (length_from(index, self._longest, fork, tensor, add) for tensor in index.inputs[add])
-        if left != right:
-            return self._larger(Rule.R6, "longer, in (linear ops, nodes)", left, right)
+        start = "the graph's inputs" if fork == ROOT else f"the fork {describe(index.nodes[fork])}"
+        if inputs[0].length != inputs[1].length:
+            units = ("linear ops", "nodes")
+            lengths = [i.length for i in inputs if i.length is not None]
+            return self._larger(Rule.R6, f"counted from {start}, ", "longer", lengths, units)
         one, two = find_branches(index, self._dominators, add)
-        left, right = cost(index, one), cost(index, two)
-        if left != right:
-            return self._larger(Rule.R7, "heavier, in (multiply-accumulates, weights)", left, right)
+        costs = [cost(index, one), cost(index, two)]
+        if costs[0] != costs[1]:
+            equal = f"counted from {start}, the branches are equally long; "
+            return self._larger(Rule.R7, equal, "heavier", costs, ("multiply-accumulates", "weights"))
         first: list[tuple[str, Callable[[Branch], Any]]] = [
             ("its weights", lambda b: weight_digests(index, b)),
             ("what computes it", lambda b: self._fingerprints.computed_by[b.tensor]),
@@ -145,29 +185,38 @@ class _Finder:
         trunk = int(order(two) < order(one))
         return trunk, Rule.R7, f"the branches are equally long and heavy; that of input {trunk} comes first by {what}"
 
-    def _larger(self, rule: Rule, what: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, Rule, str]:
-        trunk = int(right > left)
-        return trunk, rule, f"the branch of input {trunk} is {what}: {left} against {right}"
+    def _larger(
+        self, rule: Rule, before: str, what: str, sizes: Sequence[tuple[int, int]], units: tuple[str, str]
+    ) -> tuple[int, Rule, str]:
+        trunk = int(sizes[1] > sizes[0])
+        (first, second), (other_first, other_second) = sizes[trunk], sizes[1 - trunk]
+        said = f"{first} {units[0]} and {second} {units[1]} against {other_first} and {other_second}"
+        return trunk, rule, f"{before}the branch of input {trunk} is {what}: {said}"
 
 
-def not_a_candidate(index: GraphIndex, node: int) -> str:
-    """R1: why the node can be no residual Add; empty if it can.
+def why_no_candidate(index: GraphIndex, node: int) -> str:
+    """R1: why the node can be no residual Add, whatever the shapes are; empty if it can.
 
-    Both inputs must be there, float, variable, and of equal shape as far as shapes are known.
+    Both inputs must be there, float and variable.
     """
     inputs = index.inputs[node]
     if len(inputs) != 2:
-        return f"it has {len(inputs)} inputs, a residual Add has two"
+        return f"it has {len(inputs)} {'input' if len(inputs) == 1 else 'inputs'}, a residual Add has two"
     for slot, tensor in enumerate(inputs):
         if not index.is_variable(tensor):
             return f"input {slot} is a constant"
         if not index.tensor_types[tensor].is_float:
             return f"input {slot} is no float tensor"
-    left, right = (index.tensor_types[t].shape for t in inputs)
-    if left is not None and right is not None and not _equal_shapes(left, right):
-        types = " and ".join(str(index.tensor_types[t]) for t in inputs)
-        return f"it broadcasts: its inputs are {types}"
     return ""
+
+
+def why_broadcast(index: GraphIndex, node: int) -> str:
+    """R1: why a node with two inputs is taken for one that broadcasts; empty if the shapes can be equal."""
+    left, right = (index.tensor_types[t].shape for t in index.inputs[node])
+    if left is None or right is None or _equal_shapes(left, right):
+        return ""
+    types = " and ".join(str(index.tensor_types[t]) for t in index.inputs[node])
+    return f"it broadcasts: its inputs are {types}"
 
 
 def _equal_shapes(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> bool:
