@@ -89,7 +89,7 @@ def _placement(pair: ModelPair) -> Iterator[str]:
         if found is not None:
             edge = f"{display_name(pair.key(node))} = {display_name(index.nodes[node].op_type)} input {slot}"
             rank = index.tensor_types[index.inputs[node][slot]].rank
-            yield f"{edge} {display_name(tensor)}: {_element_type(pair, found)}{_axis(found, rank)}"
+            yield f"{edge} {display_name(tensor)}: {element_type(pair, found)}{_axis(found, rank)}"
 
 
 def _shapes(pair: ModelPair) -> Iterator[str]:
@@ -150,7 +150,8 @@ def _scales(found: Quantization) -> str:
     return " to ".join(numbers) + zero
 
 
-def _element_type(pair: ModelPair, found: Quantization) -> str:
+def element_type(pair: ModelPair, found: Quantization) -> str:
+    """The element type that a tensor is quantized to, such as "int8"."""
     if found.zero_point is not None:
         return str(found.zero_point.dtype)
     if found.quantize is not None:
@@ -170,11 +171,19 @@ def _stored_type(pair: ModelPair, names: Iterable[str]) -> int:
     return next((tensor.data_type for tensor in stored if tensor.name in wanted), 0)
 
 
-def _axis(found: Quantization, rank: int | None) -> str:
-    """The axis of the scales. One scale in all is one, whether it is stored as [] or as [1]."""
+def scale_axis(found: Quantization, rank: int | None) -> int | None:
+    """The axis of the scales, counted from the front where the rank is known; None for one scale in all.
+
+    One scale is one, whether it is stored as [] or as [1].
+    """
     if found.axis is None or found.scale is None or found.scale.size == 1:
-        return ""
-    return f" per axis {found.axis + rank if found.axis < 0 and rank is not None else found.axis}"
+        return None
+    return found.axis + rank if found.axis < 0 and rank is not None else found.axis
+
+
+def _axis(found: Quantization, rank: int | None) -> str:
+    axis = scale_axis(found, rank)
+    return "" if axis is None else f" per axis {axis}"
 
 
 _WRITERS: Mapping[GoldenKind, Callable[[ModelPair], Iterator[str]]] = MappingProxyType(

@@ -1,0 +1,18 @@
+"""What two placements have in common: of two models by any tool, or as they are stored."""
+
+from onnxq.diff.compare import Difference, Kind, PlacementDiff, compare
+from onnxq.diff.read import read_views
+from onnxq.diff.view import EdgeKey, EdgeView, NodeKey, PlacementView, Scaling
+
+__all__ = [
+    "Difference",
+    "EdgeKey",
+    "EdgeView",
+    "Kind",
+    "NodeKey",
+    "PlacementDiff",
+    "PlacementView",
+    "Scaling",
+    "compare",
+    "read_views",
+]

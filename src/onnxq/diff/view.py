@@ -1,0 +1,127 @@
+"""A placement as it can be compared: keyed by what the float model's nodes yield, wherever it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from onnxq.corpus.golden_text import element_type, scale_axis
+from onnxq.graph import MAIN_GRAPH
+from onnxq.invariants import ModelPair
+from onnxq.protos import describe
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeKey:
+    """A node of the float model, whatever its name is.
+
+    Attributes:
+        graph: "" for the main graph, else the path of the body.
+        output: Its first output.
+    """
+
+    graph: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EdgeKey:
+    """One input of such a node."""
+
+    node: NodeKey
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How an edge is quantized.
+
+    Attributes:
+        element_type: Such as "int8".
+        axis: Axis of the scales, None for one in all.
+        scale: The scales; None if the model computes them, or a stored placement doesn't tell.
+        zero_point: Likewise; None also stands for zeros.
+    """
+
+    element_type: str
+    axis: int | None = None
+    scale: NDArray[Any] | None = None
+    zero_point: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeView:
+    """One edge of a placement.
+
+    Attributes:
+        tensor: The float tensor on it.
+        op_type: Operator of the node that reads it.
+        node: Name of that node; "" if it isn't known.
+        scaling: How it is quantized; None if it is float.
+    """
+
+    tensor: str
+    op_type: str
+    node: str
+    scaling: Scaling | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """One of the two sides.
+
+    Attributes:
+        source: Where it is from, as it was given.
+        what: "float model", "quantized model" or "placement".
+        edges: What is known of each edge, in the order of the float model.
+        is_complete: Whether float edges are listed too, so that an edge that isn't there is unknown rather than float.
+        extra: Nodes of the model that the float model has no counterpart of, for a person.
+    """
+
+    source: str
+    what: str
+    edges: Mapping[EdgeKey, EdgeView]
+    is_complete: bool = True
+    extra: tuple[str, ...] = ()
+
+    @property
+    def quantized(self) -> int:
+        """Number of quantized edges."""
+        return sum(edge.scaling is not None for edge in self.edges.values())
+
+
+def view_of_pair(source: str, pair: ModelPair, *, what: str) -> PlacementView:
+    """The placement of a model, keyed by the float model of the pair.
+
+    Args:
+        source: Where the model is from.
+        pair: The float model, and the model.
+        what: What kind of model it is, for a person.
+    """
+    index = pair.plan.index
+    edges = {}
+    for number, slot, tensor, found in pair.edges():
+        node = index.nodes[number]
+        scaling = None
+        if found is not None:
+            axis = scale_axis(found, index.tensor_types[index.inputs[number][slot]].rank)
+            scaling = Scaling(element_type(pair, found), axis, found.scale, found.zero_point)
+        key = EdgeKey(NodeKey("", next((name for name in node.output if name), "")), slot)
+        edges[key] = EdgeView(tensor, node.op_type, node.name, scaling)
+    return PlacementView(source, what, edges, extra=_extra(pair))
+
+
+def _extra(pair: ModelPair) -> tuple[str, ...]:
+    """Nodes that compute something and are no node's counterpart."""
+    index = pair.plan.index
+    numbers = (n for n, scope in enumerate(index.node_scope) if scope == MAIN_GRAPH)
+    twins = {tuple(twin.output) for twin in map(pair.counterpart, numbers) if twin is not None}
+    left = (node for node in pair.quantized.graph.node if tuple(node.output) not in twins)
+    return tuple(describe(node) for node in left if node.op_type not in WRITTEN_BY_TOOLS)
+
+
+WRITTEN_BY_TOOLS = frozenset({"Cast", "Constant", "DequantizeLinear", "Identity", "QuantizeLinear"})
+"""Operators that quantizers put in or take out on the way; they compute nothing of the float model."""
