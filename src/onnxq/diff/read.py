@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -33,13 +33,13 @@ def read_views(a: PathLike, b: PathLike, *, float_model: PathLike | None = None)
         UsageError: A stored placement can't be read, or the float model is none.
         InvalidModelError: A model can't be read.
     """
-    sides = [_read(Path(a)), _read(Path(b))]
-    models = [side for side in sides if isinstance(side, _Model)]
-    if float_model is not None and not models:
-        raise UsageError(f"{float_model}: a float model is of use only where {a} or {b} is a model")
-    base = _float_base(models, float_model) if models else None
-    one, two = (side if isinstance(side, PlacementView) else _view(side, base or side) for side in sides)
-    return one, two
+    one, two = _read(Path(a)), _read(Path(b))
+    if isinstance(one, PlacementView) and isinstance(two, PlacementView):
+        if float_model is not None:
+            raise UsageError(f"{float_model}: a float model is of use only where {a} or {b} is a model")
+        return one, two
+    pair = _float_pair([side for side in (one, two) if isinstance(side, _Model)], float_model)
+    return _view(one, pair), _view(two, pair)
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,22 @@ def _stored_text(path: Path) -> str | None:
         return None
 
 
-def _float_base(models: list[_Model], given: PathLike | None) -> _Model:
-    """The float model that both sides are keyed by."""
-    if given is not None:
-        base = _load(Path(given))
-        if not base.is_float:
-            raise UsageError(f"{given}: holds Q/DQ, so it isn't the float model")
-        return base
-    base = next((model for model in models if model.is_float), models[0])
-    return base if base.is_float else replace(base, model=strip_pairs(base.model))
-
-
-def _view(side: _Model, base: _Model) -> PlacementView:
-    what = "float model" if side.is_float else "quantized model"
+def _float_pair(models: list[_Model], given: PathLike | None) -> ModelPair:
+    """The float model that both sides are keyed by, planned, beside itself."""
+    base = _load(Path(given)) if given is not None else next((m for m in models if m.is_float), models[0])
+    if given is not None and not base.is_float:
+        raise UsageError(f"{given}: holds Q/DQ, so it isn't the float model")
+    float_model = base.model if base.is_float else strip_pairs(base.model)
+    pair = ModelPair(float_model, float_model)
     try:
-        return view_of_pair(str(side.path), ModelPair(base.model, side.model), what=what)
+        pair.plan  # noqa: B018 (it is made once, for both sides)
     except InvalidModelError as error:
         raise InvalidModelError(f"{base.path}: {error}") from None
+    return pair
+
+
+def _view(side: PlacementView | _Model, pair: ModelPair) -> PlacementView:
+    if isinstance(side, PlacementView):
+        return side
+    what = "float model" if side.is_float else "quantized model"
+    return view_of_pair(str(side.path), pair.with_quantized(side.model), what=what)

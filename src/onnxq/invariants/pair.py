@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,12 @@ class ModelPair:
     def plan(self) -> Plan:
         """The float model, prepared, with onnxq's own placement of what was asked for."""
         return make_plan(self.float_model, self.selection, on_quantized="keep")
+
+    def with_quantized(self, quantized: onnx.ModelProto) -> ModelPair:
+        """The float model with another result, without planning it once more."""
+        other = replace(self, quantized=quantized)
+        vars(other)["plan"] = self.plan  # where a cached property keeps its value
+        return other
 
     @cached_property
     def main(self) -> QuantizedGraph:
