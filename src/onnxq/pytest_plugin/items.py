@@ -194,8 +194,7 @@ class CheckItem(pytest.Item):
             return printable(str(excinfo.value))
         if not isinstance(excinfo.value, CheckFailure | UnexpectedPass):
             return super().repr_failure(excinfo, style)
-        quantizer = f"{self._quantizer.name} {self._quantizer.version}"
-        return printable(f"{self.record.title}\n{self._check} of {quantizer}:\n\n{excinfo.value}")
+        return self.record.heading + printable(str(excinfo.value))
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The case file, and which of its checks this is; no line, because ids must not change with it."""

@@ -7,6 +7,8 @@ from typing import Literal
 
 import pytest
 
+from onnxq.printable import printable
+
 ATTRIBUTE = "onnxq"
 """Attribute of a test report that holds an `ItemRecord`, as a dict. pytest and pytest-xdist keep what is set there."""
 
@@ -52,6 +54,11 @@ class ItemRecord:
     written: bool = False
     details: str = ""
     outcome: Literal["passed", "failed", "known", "skipped", "error"] = "passed"
+
+    @property
+    def heading(self) -> str:
+        """What a failure begins with on the terminal, where nothing else says what was checked."""
+        return printable(f"{self.title}\n{self.check} of {self.quantizer} {self.version}:\n\n")
 
     def attach(self, report: pytest.TestReport) -> None:
         """Put it into a report."""

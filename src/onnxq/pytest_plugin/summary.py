@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Summary:
     def __init__(self, config: pytest.Config, options: CorpusOptions) -> None:
         self._config = config
         self._options = options
-        self._began = datetime.now().astimezone()
+        self._began = datetime.now(UTC)
         self._ended: dict[str, ItemRecord] = {}
         self._reports: dict[str, pytest.TestReport] = {}
         self._details: dict[tuple[str, str], str] = {}
@@ -150,7 +150,7 @@ class Summary:
 
         quantizers = sorted({f"{r.quantizer} {r.version}" for r in self._ended.values() if r.quantizer})
         corpora = tuple(self._shown(str(path)) for path in self._options.paths)
-        date = self._began.isoformat(" ", "seconds")
+        date = self._began.strftime("%Y-%m-%d %H:%M UTC")
         try:
             write_report(self._outcomes(), path, header=ReportHeader(corpora, tuple(quantizers), date))
         except UsageError as error:
@@ -169,7 +169,7 @@ class Summary:
             if key not in outcomes:
                 details = self._details.get(key)
                 outcomes[key] = CaseOutcome.from_json(details) if details else outcome_of(record)
-            message = "" if report.passed else getattr(report, "wasxfail", "") or _message(report)
+            message = "" if report.passed else getattr(report, "wasxfail", "") or _message(report, record)
             check = CheckOutcome(record.check, record.outcome, message, report.duration)
             outcomes[key] = replace(outcomes[key], checks=(*outcomes[key].checks, check))
         return list(outcomes.values())
@@ -183,10 +183,11 @@ class Summary:
         return os.path.relpath(path, self._config.invocation_params.dir)
 
 
-def _message(report: pytest.TestReport) -> str:
+def _message(report: pytest.TestReport, record: ItemRecord) -> str:
+    """What the report says, without what the page shows around it."""
     if isinstance(report.longrepr, tuple):  # a skip: file, line and reason
         return str(report.longrepr[2])
-    return report.longreprtext
+    return report.longreprtext.removeprefix(record.heading)
 
 
 def _counts(records: Sequence[ItemRecord], quantizers: Sequence[str]) -> Iterator[str]:
