@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxq.calibrating import calibrate, load_ranges, save_ranges
 from onnxq.calibration import Statistics, merge_statistics, parse_shapes
+from onnxq.cli.arguments import model_path
 from onnxq.cli.display import count, show
 from onnxq.cli.progress import showing_progress
 from onnxq.errors import UsageError
@@ -17,9 +18,7 @@ from onnxq.printable import one_line
 
 def calibrate_command(options: Namespace) -> int:
     """`onnxq calibrate`: write the file, then say what it holds."""
-    if (options.model is None) == (options.onnx_path is None):
-        raise UsageError("name one model: MODEL, or --onnx_path MODEL (before options that take several values)")
-    model = Path(options.model or options.onnx_path)
+    model = model_path(options)
     output = Path(options.output or model.with_name(f"{model.name.removesuffix('.onnx')}.ranges.json"))
     inputs = [*model_files(model), *([options.calibration_data] if options.calibration_data else [])]
     check_writable(output, inputs=inputs)

@@ -7,7 +7,7 @@ import math
 import re
 from argparse import ArgumentParser
 
-from onnxq.cli.arguments import Commands, Parser, add_command, add_selection, whole_number
+from onnxq.cli.arguments import Commands, Parser, add_command, add_model, add_selection, whole_number
 
 _UNITS = {"": 1, "B": 1} | {
     prefix + unit: base**power
@@ -25,8 +25,7 @@ def add_calibrate(subparsers: Commands) -> None:
         "find the ranges of activations, for `onnxq quantize --ranges`",
         "Only the tensors that would be quantized are looked at, so give the same selection of nodes to both commands.",
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file")
-    parser.add_argument("--onnx-path", metavar="MODEL", help="the same, as an option")
+    add_model(parser)
     parser.add_argument(
         "-o",
         "--output",

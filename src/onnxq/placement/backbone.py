@@ -60,6 +60,8 @@ def find_backbones(index: GraphIndex) -> Backbones:
         for tensor in index.outputs[node]:
             if tensor != ABSENT:
                 backbone[tensor], activated[tensor] = found, found != ABSENT and passed_activation
+                if found == ABSENT:
+                    ends[tensor] = _end(index, node, sources, backbone, ends, tensor)
     return Backbones(backbone, ends, passed_on)
 
 
