@@ -7,13 +7,6 @@ import onnx
 import pytest
 
 import onnxq as library
-import onnxq_builders
-
-
-@pytest.fixture
-def quantized(onnxq) -> str:
-    assert onnxq("quantize -q float.onnx -o quantized.onnx --high_precision_dtype fp32").status == 0
-    return "quantized.onnx"
 
 
 def pairs(path) -> list[str]:
@@ -104,113 +97,11 @@ class TestQuantize:
         assert onnxq("inspect stale.onnx").out.count("gone") == 30
 
 
-class TestInspect:
-    def test_a_float_model(self, onnxq):
-        out = onnxq("inspect float.onnx").out
-        assert "quantized: nothing, this is a float model" in out
-        assert ["Conv", "2", "2"] in [line.split() for line in out.splitlines()]
-        assert "skip skip" in out
-        assert "quantized: none" in out
-
-    def test_a_quantized_model(self, onnxq, quantized):
-        out = onnxq(f"inspect {quantized}").out
-        assert "quantized: 3 activations int8, 3 weights int8 per channel" in out
-        rows = [line.split() for line in out.splitlines()]
-        assert ["Conv", "2", "2", "2"] in rows
-        assert ["all", "9", "4", "4"] in rows
-        assert "quantized: skip" in out
-
-    def test_json_says_the_same(self, onnxq, quantized):
-        found = json.loads(onnxq(f"inspect --json {quantized}").out)
-        assert found["inputs"] == {"x": "float[batch, 32, 8, 8]"}
-        assert found["quantized"] == found["planned"] == {"Conv": 2, "Add": 1, "ConvTranspose": 1}
-        assert found["scales"] == {"activations int8": 3, "weights int8 per channel": 3}
-        (add,) = found["adds"]
-        assert (add["skip"], add["quantized"]) == ("skip", ["skip"])
-
-    def test_stale_declarations_are_listed(self, onnxq):
-        onnx.save(onnxq_builders.stale_rank0_output(), "stale.onnx")
-        out = onnxq("inspect stale.onnx").out
-        assert "Preparation would change:" in out
-        assert "declared float[]" in out
-
-    def test_missing_names_are_only_counted(self, onnxq):
-        model = onnx.load("float.onnx")
-        for node in model.graph.node:
-            node.name = ""
-        onnx.save(model, "unnamed.onnx")
-        assert (
-            "Preparation would change:\n    9 nodes without a name of their own: named\n"
-            in onnxq("inspect unnamed.onnx").out
-        )
-
-    def test_adds_of_a_constant_are_only_counted(self, onnxq):
-        onnx.save(onnxq_builders.vit(), "vit.onnx")
-        assert (
-            "4 Adds of two computed tensors, 0 of them residual (15 more add a constant):"
-            in onnxq("inspect vit.onnx").out
-        )
-
-    def test_zero_points_are_told(self, onnxq, quantized):
-        model = onnx.load(quantized)
-        names = {n.input[2] for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == "x"}
-        for tensor in model.graph.initializer:
-            if tensor.name in names:
-                tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(3, np.int8), tensor.name))
-        onnx.save(model, "shifted.onnx")
-        assert "int8 with zero point" in onnxq("inspect shifted.onnx").out
-
-
-class TestExplain:
-    def test_columns_are_aligned_and_rules_are_told(self, onnxq):
-        out = onnxq("explain float.onnx").out
-        edges, legend = out.split("\n\n")
-        assert len({line.index("input ") for line in edges.splitlines()}) == 1
-        assert "7 of 22 float edges quantized" in legend
-        assert "R5" in legend
-
-    def test_one_node_by_name_or_output(self, onnxq):
-        edges = onnxq("explain float.onnx --node add").out.split("\n\n")[0].splitlines()
-        assert [line.split()[:6] for line in edges] == [
-            ["add", "(Add)", "input", "0", "bn2", "float"],
-            ["add", "(Add)", "input", "1", "skip", "int8"],
-        ]
-
-    def test_json_has_the_same_edges(self, onnxq):
-        edges = json.loads(onnxq("explain float.onnx --json --node add").out)
-        assert [(e["tensor"], e["quantize"], e["rule"]) for e in edges] == [("bn2", False, "R5"), ("skip", True, "R5")]
-
-    def test_selections_count(self, onnxq):
-        assert "0 of 22 float edges quantized" in onnxq("explain float.onnx --nodes_to_exclude .*").out
-
-    def test_it_writes_nothing(self, onnxq, tmp_path):
-        assert onnxq("explain float.onnx").status == 0
-        assert [p.name for p in tmp_path.iterdir()] == ["float.onnx"]
-
-
 class TestCheck:
     def test_a_good_pair(self, onnxq, quantized):
         result = onnxq(f"check float.onnx {quantized}")
         assert (result.status, result.err) == (0, "")
         assert result.out.startswith("no violations of ")
-
-    @pytest.fixture
-    def both_inputs(self, onnxq, quantized) -> str:
-        """The fault that the project began with: both inputs of the Add are quantized."""
-        model = onnx.load(quantized)
-        scale, zero_point = next(n.input[1:] for n in model.graph.node if n.op_type == "QuantizeLinear")
-        (add,) = (n for n in model.graph.node if n.op_type == "Add")
-        at = list(model.graph.node).index(add)
-        trunk = next(name for name in add.input if name == "bn2")
-        pair = (
-            onnx.helper.make_node("QuantizeLinear", [trunk, scale, zero_point], ["trunk_q"], "q"),
-            onnx.helper.make_node("DequantizeLinear", ["trunk_q", scale, zero_point], ["trunk_dq"], "dq"),
-        )
-        add.input[list(add.input).index(trunk)] = "trunk_dq"
-        for node in reversed(pair):
-            model.graph.node.insert(at, node)
-        onnx.save(model, "both.onnx")
-        return "both.onnx"
 
     def test_a_bad_pair_ends_with_1_and_names_the_add(self, onnxq, both_inputs):
         result = onnxq(f"check float.onnx {both_inputs}")

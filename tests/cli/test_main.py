@@ -1,9 +1,11 @@
 """Exit status, signals, pipes and odd terminals."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import onnx
@@ -11,6 +13,9 @@ import pytest
 
 import onnxq_builders
 from onnxq.cli import main
+from onnxq.quantizers import DEFAULT
+
+HEAVY = ("onnx", "onnxruntime", "numpy", "hypothesis", "msgspec", "rich", "google.protobuf")
 
 
 def process(words: list[str], **settings) -> subprocess.CompletedProcess[str]:
@@ -85,6 +90,58 @@ def test_help_and_version_are_good(capsys):
             main(words)
         assert ended.value.code == 0
         assert "onnxq" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["quantize", "--help"],
+        ["explain", "--help"],
+        ["corpus", "run", "--help"],
+        ["quantise"],
+        ["quantize"],
+        ["convert", "m.onnx", "--onnx_path", "n.onnx"],
+        ["diff", "a.onnx", "b.onnx", "--scale_tolerance", "much"],
+        ["inspect", "m.onnx", "--jason"],
+    ],
+    ids=" ".join,
+)
+def test_help_and_complaints_about_options_import_nothing_heavy(words):
+    code = f"""
+import sys
+from onnxq.cli import main
+try:
+    status = main({words!r})
+except SystemExit as ended:
+    status = ended.code
+print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], "status:", status)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    good = "--help" in words or "--version" in words
+    assert result.stdout.splitlines()[-1] == f"heavy: [] status: {0 if good else 2}"
+
+
+def test_help_of_check_lists_the_invariants(capsys):
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "residual-skip-only" in capsys.readouterr().out
+
+
+def test_help_says_which_quantizer_is_the_default(capsys):
+    for command in ("add", "run"):
+        with pytest.raises(SystemExit):
+            main(["corpus", command, "--help"])
+        assert f"(default: {DEFAULT})" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("module", ["onnxq.cli.parser", "onnxq.cli.corpus_parser"])
+def test_every_command_is_there(module):
+    places = re.findall(r'"(\w+commands?):(\w+)"', Path(import_module(module).__file__ or "").read_text())
+    assert len(places) >= 4
+    for home, function in places:
+        assert callable(getattr(import_module(f"onnxq.cli.{home}"), function))
 
 
 def test_the_console_script_is_the_same_command(onnxq):

@@ -72,12 +72,12 @@ class PlacementDiff:
     @property
     def is_same(self) -> bool:
         """Whether nothing differs. Two sides that share no node are not the same, though no edge differs."""
-        return not self.differences and (not (self.a.edges and self.b.edges) or self.has_common_nodes)
+        return not self.differences and self.has_common_nodes
 
     @property
     def has_common_nodes(self) -> bool:
-        """Whether any node was matched; where float edges aren't listed, only quantized ones can be."""
-        if not (self.a.is_complete and self.b.is_complete):
+        """Whether any node was matched, as far as there is any, and both sides list all of theirs."""
+        if not (self.a.is_complete and self.b.is_complete and (self.a.edges or self.b.edges)):
             return True
         return not {key.node for key in self.a.edges}.isdisjoint(key.node for key in self.b.edges)
 
