@@ -37,6 +37,24 @@ def test_the_page(pytester: pytest.Pytester) -> None:
     check(result, pytester.path / "page.html")
 
 
+def test_a_message_says_nothing_that_stands_above_it(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    refusal("corpus/bad", raises="CalibrationError", title="A title of its own")
+    result = pytester.runpytest("--onnxq-corpus", "corpus", "--onnxq-report", "page.html")
+    result.stdout.fnmatch_lines(["A title of its own", "raises of onnxq *:"])
+    text = (pytester.path / "page.html").read_text(encoding="utf-8")
+    (message,) = re.findall(r'<div class="trouble failed">.*?<pre>(.*?)</pre>', text, re.DOTALL)
+    assert message.startswith("expected")
+    assert "A title of its own" not in message
+    assert "raises of" not in message
+
+
+def test_the_date_has_minutes_and_a_zone(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
+    refusal("corpus/a")
+    pytester.runpytest("--onnxq-corpus", "corpus", "--onnxq-report", "page.html")
+    text = (pytester.path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"<dt>Date</dt><dd>\d{4}-\d\d-\d\d \d\d:\d\d UTC</dd>", text)
+
+
 @pytest.mark.usefixtures("corpus")
 def test_xdist(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--onnxq-corpus", "corpus", "-n", "2", "--onnxq-report", "page.html")

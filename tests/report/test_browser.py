@@ -171,6 +171,19 @@ def test_it_is_drawn_in_light_and_dark(browser: Browser, width: int) -> None:
     assert min(light.lines, dark.lines) > 200
 
 
+@pytest.mark.parametrize("width", ["20rem", "80rem"])
+def test_no_word_of_the_legend_is_cut_off(browser: Browser, width: str) -> None:
+    page = render(outcomes(), header=HEADER).replace("Content-Security-Policy", "X-None")
+    driver = f"""
+        document.querySelector(".legend").style.width = "{width}";
+        const entries = [...document.querySelectorAll(".legend li")];
+        document.title = entries.length + " " + entries.every((e) => e.scrollWidth <= e.clientWidth);
+    """
+    dom, console = browser.dom(page.replace("</body>", f"<script>{driver}</script></body>"))
+    assert console == []
+    assert "<title>6 true</title>" in dom
+
+
 def test_names_that_look_like_markup_load_and_run_nothing(browser: Browser, server: Server) -> None:
     attack = (
         f"</script></style></title></svg><img src=http://127.0.0.1:{server.port}/image "
