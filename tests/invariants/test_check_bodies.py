@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxq.inspection import inspect
+from onnxq.inspection import Tally, inspect
 from onnxq.invariants import ModelPair, check, quantized_inputs
 from onnxq.protos import bodies
 from onnxq.rewrite import strip_pairs
@@ -180,7 +180,10 @@ def test_assertions_reach_into_bodies() -> None:
 
 def test_inspection_counts_what_is_in_bodies() -> None:
     found = inspect(quantized(float_model()))
-    assert found.quantized == {"Conv": 3, "Add": 1}
+    assert {op_type: report.found for op_type, report in found.op_types.items() if op_type in ("Conv", "Add")} == {
+        "Conv": Tally(3, 0, 0),
+        "Add": Tally(0, 1, 0),
+    }
     assert found.scales == {"activations int8": 3, "weights int8 per channel": 3}
     assert [(add.node, add.skip, add.quantized) for add in found.adds] == [("pick.then_branch/add", "s", ("s",))]
 

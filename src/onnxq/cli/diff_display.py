@@ -43,7 +43,7 @@ def diff_lines(found: PlacementDiff, tolerance: float) -> Iterator[tuple[str, st
     yield "", f"b: {_side(found.b)}"
     tensors: dict[tuple[str, str], list[Difference]] = {}
     for difference in found.differences:
-        tensors.setdefault((difference.key.node.graph, difference.edge.tensor), []).append(difference)
+        tensors.setdefault((difference.edge.graph, difference.edge.tensor), []).append(difference)
     for (graph, tensor), differences in tensors.items():
         yield "", ""
         yield "", f'tensor "{tensor}"' + (f" in {graph}" if graph else "")
@@ -79,7 +79,7 @@ def _side(view: PlacementView) -> str:
 
 
 def _edge_lines(found: Difference) -> Iterator[tuple[str, str]]:
-    reader = f"{_node(found.edge, found.key.node.output)} input {found.key.input}"
+    reader = f"{_node(found.edge, found.key.node)} input {found.key.input}"
     if found.a is None or found.b is None:
         mark, scaling = ("-", found.a) if found.b is None else ("+", found.b)
         absent = found.kinds[0] in (Kind.UNKNOWN_IN_A, Kind.UNKNOWN_IN_B)
@@ -143,11 +143,11 @@ def _side_record(view: PlacementView, unmatched: tuple[str, ...]) -> dict[str, A
 def _record(found: Difference) -> dict[str, Any]:
     ratio = found.scale_difference
     return {
-        "graph": found.key.node.graph,
+        "graph": found.edge.graph,
         "tensor": found.edge.tensor,
         "node": found.edge.node,
         "op_type": found.edge.op_type,
-        "output": found.key.node.output,
+        "output": found.key.node,
         "input": found.key.input,
         "kinds": [kind.name.lower() for kind in found.kinds],
         "scale_difference": ratio if ratio is not None and np.isfinite(ratio) else None,

@@ -2,14 +2,13 @@
 
 from onnxq.diff.compare import Difference, Kind, PlacementDiff, compare
 from onnxq.diff.read import read_views
-from onnxq.diff.view import EdgeKey, EdgeView, NodeKey, PlacementView, Scaling
+from onnxq.diff.view import EdgeKey, EdgeView, PlacementView, Scaling
 
 __all__ = [
     "Difference",
     "EdgeKey",
     "EdgeView",
     "Kind",
-    "NodeKey",
     "PlacementDiff",
     "PlacementView",
     "Scaling",

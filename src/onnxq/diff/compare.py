@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxq.diff.view import WRITTEN_BY_TOOLS, EdgeKey, EdgeView, NodeKey, PlacementView, Scaling
+from onnxq.diff.view import WRITTEN_BY_TOOLS, EdgeKey, EdgeView, PlacementView, Scaling
 
 
 class Kind(Enum):
@@ -120,17 +120,14 @@ def _keys(a: PlacementView, b: PlacementView) -> dict[EdgeKey, None]:
     return dict.fromkeys((*first.edges, *second.edges))
 
 
-def _unmatched(side: PlacementView, other: PlacementView, known: set[NodeKey]) -> tuple[str, ...]:
-    """Nodes that only one side has.
-
-    A side that doesn't list float edges knows nothing of most nodes, and a model's edges are those of its main graph.
-    """
-    left: dict[NodeKey, str] = {}
+def _unmatched(side: PlacementView, other: PlacementView, known: set[str]) -> tuple[str, ...]:
+    """Nodes that only one side has. A side that doesn't list float edges knows nothing of most nodes."""
+    left: dict[str, str] = {}
     if other.is_complete:
         left = {
-            key.node: f'{edge.op_type} "{edge.node or key.node.output}"'
+            key.node: f'{edge.op_type} "{edge.node or key.node}"'
             for key, edge in side.edges.items()
-            if key.node not in known and not key.node.graph and edge.op_type not in WRITTEN_BY_TOOLS
+            if key.node not in known and edge.op_type not in WRITTEN_BY_TOOLS
         }
     return (*left.values(), *side.extra)
 

@@ -8,9 +8,10 @@ import re
 import msgspec
 
 from onnxq.corpus.golden_text import SCHEMA as GOLDEN_SCHEMA
-from onnxq.diff.view import EdgeKey, EdgeView, NodeKey, PlacementView, Scaling
+from onnxq.diff.view import EdgeKey, EdgeView, PlacementView, Scaling
 from onnxq.errors import UsageError
 from onnxq.placement.placement import SCHEMA as EXPLANATION_SCHEMA
+from onnxq.scopes import tensor_key
 
 GOLDEN_TITLE = f"# onnxq placement, schema {GOLDEN_SCHEMA}"
 
@@ -54,8 +55,7 @@ def parse_golden(text: str, source: str) -> PlacementView:
             raise UsageError(f"{source}, line {number}: is no edge of a placement: {line!r}")
         output, op_type, slot, tensor, element_type, axis = found.groups()
         scaling = Scaling(element_type, None if axis is None else int(axis))
-        key = EdgeKey(NodeKey("", _unquoted(output)), int(slot))
-        edges[key] = EdgeView(_unquoted(tensor), _unquoted(op_type), "", scaling)
+        edges[EdgeKey(_unquoted(output), int(slot))] = EdgeView("", _unquoted(tensor), _unquoted(op_type), "", scaling)
     return PlacementView(source, "placement", edges, is_complete=False)
 
 
@@ -78,8 +78,8 @@ def parse_explanation(text: str, source: str) -> PlacementView:
     edges = {}
     for edge in found.edges:
         scaling = Scaling("int8", edge.axis) if edge.quantize else None
-        key = EdgeKey(NodeKey(edge.graph, edge.output), edge.input)
-        edges[key] = EdgeView(edge.tensor, edge.op_type, edge.node, scaling)
+        key = EdgeKey(tensor_key(edge.graph, edge.output), edge.input)
+        edges[key] = EdgeView(edge.graph, edge.tensor, edge.op_type, edge.node, scaling)
     return PlacementView(source, "placement", edges)
 
 

@@ -9,29 +9,20 @@ from typing import Any
 from numpy.typing import NDArray
 
 from onnxq.corpus.golden_text import element_type, scale_axis
-from onnxq.graph import MAIN_GRAPH
 from onnxq.invariants import ModelPair
 from onnxq.protos import describe
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NodeKey:
-    """A node of the float model, whatever its name is.
+@dataclass(frozen=True, slots=True)
+class EdgeKey:
+    """One input of a node of the float model, whatever the node is called.
 
     Attributes:
-        graph: "" for the main graph, else the path of the body.
-        output: Its first output.
+        node: Key of the first output of the node: in a body with its path before it, see `onnxq.scopes`.
+        input: Position among its inputs.
     """
 
-    graph: str
-    output: str
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class EdgeKey:
-    """One input of such a node."""
-
-    node: NodeKey
+    node: str
     input: int
 
 
@@ -57,12 +48,14 @@ class EdgeView:
     """One edge of a placement.
 
     Attributes:
+        graph: Path of the body that the node stands in; "" for the main graph, or if it isn't known.
         tensor: The float tensor on it.
         op_type: Operator of the node that reads it.
         node: Name of that node; "" if it isn't known.
         scaling: How it is quantized; None if it is float.
     """
 
+    graph: str
     tensor: str
     op_type: str
     node: str
@@ -109,18 +102,24 @@ def view_of_pair(source: str, pair: ModelPair, *, what: str) -> PlacementView:
         if found is not None:
             axis = scale_axis(found, index.tensor_types[index.inputs[number][slot]].rank)
             scaling = Scaling(element_type(pair, found), axis, found.scale, found.zero_point)
-        key = EdgeKey(NodeKey("", next((name for name in node.output if name), "")), slot)
-        edges[key] = EdgeView(tensor, node.op_type, node.name, scaling)
+        path = index.scopes[index.node_scope[number]].path
+        edges[EdgeKey(pair.key(number), slot)] = EdgeView(path, tensor, node.op_type, node.name, scaling)
     return PlacementView(source, what, edges, extra=_extra(pair))
 
 
 def _extra(pair: ModelPair) -> tuple[str, ...]:
-    """Nodes that compute something and are no node's counterpart."""
-    index = pair.plan.index
-    numbers = (n for n, scope in enumerate(index.node_scope) if scope == MAIN_GRAPH)
-    twins = {tuple(twin.output) for twin in map(pair.counterpart, numbers) if twin is not None}
-    left = (node for node in pair.quantized.graph.node if tuple(node.output) not in twins)
-    return tuple(describe(node) for node in left if node.op_type not in WRITTEN_BY_TOOLS)
+    """Nodes of the main graph and the bodies that compute something and are no node's counterpart."""
+    twins = set()
+    for number in range(len(pair.plan.index.nodes)):
+        graph, twin = pair.graph_of(number), pair.counterpart(number)
+        if graph is not None and twin is not None:
+            twins.add((graph.path, tuple(twin.output)))
+    nodes = ((graph.path, node) for graph in pair.main.walk() for node in graph.graph.node)
+    return tuple(
+        describe(node)
+        for path, node in nodes
+        if node.op_type not in WRITTEN_BY_TOOLS and (path, tuple(node.output)) not in twins
+    )
 
 
 WRITTEN_BY_TOOLS = frozenset({"Cast", "Constant", "DequantizeLinear", "Identity", "QuantizeLinear"})

@@ -215,6 +215,25 @@ def test_names_that_a_golden_quotes_are_read_back(onnxq, tmp_path):
     assert onnxq("diff placement.txt odd.quant.onnx").status == 0
 
 
+def test_bodies_are_compared(onnxq, tmp_path):
+    body = """
+        y = If<then_branch = t () => (float[1,16,8,8] s) { s = Conv<pads=[1,1,1,1]>(x, w1) },
+               else_branch = e () => (float[1,16,8,8] r) { r = Conv<pads=[1,1,1,1]>(x, w2) }>(p)
+        a = Conv(x, w1) b = Conv(x, w2)
+    """
+    saved(text_model(body, inputs="float[1,16,8,8] x, bool p"), "if.onnx")
+    np.savez("data.npz", x=np.ones((2, 16, 8, 8), np.float32), p=np.array([True, False]))
+    (tmp_path / "plan.json").write_text(onnxq("explain if.onnx --json").out)
+    assert onnxq("quantize -q if.onnx --calibration_data data.npz --high_precision_dtype fp32").status == 0
+    out = onnxq("diff if.onnx if.quant.onnx").out
+    assert 'tensor "w1" in y.then_branch\n  + Conv' in out
+    assert "8 edges quantized only in b" in out
+    assert onnxq("diff plan.json if.quant.onnx").status == 0
+    (tmp_path / "placement.txt").write_text(golden("if.onnx", "if.quant.onnx"))
+    assert onnxq("diff placement.txt if.quant.onnx").status == 0
+    assert onnxq("diff if.quant.onnx placement.txt").status == 0
+
+
 def test_json_has_both_sides(onnxq, quantized):
     result = onnxq(f"diff float.onnx {quantized} --json")
     found = json.loads(result.out)
