@@ -116,7 +116,7 @@ def adds_of(run: CaseRun) -> dict[str, list[str]]:
     if run.quantized is None or not names:
         return {}
     found = quantized_inputs(run.pair)
-    return {name: found.get(find_node(run.pair, name).output[0], []) for name in names}
+    return {name: found.get(find_node(run.pair, name)[0], []) for name in names}
 
 
 def error_of(run: CaseRun) -> str:

@@ -162,8 +162,9 @@ def test_every_rule_is_drawn(rule: str) -> None:
 
 @pytest.mark.parametrize("op_types", [("Add", "Relu", "Conv"), ("Conv", "BatchNormalization", "Add")])
 def test_a_fault_of_three_nodes_shrinks_to_at_most_five(op_types: tuple[str, str, str]) -> None:
-    # What is drawn also depends on the constants in the modules that happen to be loaded, and one search in five or so
-    # ends in a local minimum. So the middle one of three searches counts.
+    # What is drawn also depends on the constants in the modules that happen to be loaded, and one search in five or
+    # so ends in a local minimum. So the middle one of seven searches counts: with three, the verdict still changed
+    # when any module got a new constant.
     sizes = [
         size(
             find(
@@ -175,9 +176,9 @@ def test_a_fault_of_three_nodes_shrinks_to_at_most_five(op_types: tuple[str, str
                 random=random.Random(seed),
             ).model
         )
-        for seed in range(3)
+        for seed in range(7)
     ]
-    assert sorted(sizes)[1] <= 5
+    assert sorted(sizes)[3] <= 5
 
 
 def test_the_smallest_draw_is_one_node() -> None:
