@@ -166,9 +166,7 @@ def _type_name(number: int) -> str:
 
 
 def _stored_type(pair: ModelPair, names: Iterable[str]) -> int:
-    wanted = set(names)
-    stored = (tensor for graph in pair.main.walk() for tensor in graph.graph.initializer)
-    return next((tensor.data_type for tensor in stored if tensor.name in wanted), 0)
+    return next((pair.stored_types[name] for name in names if name in pair.stored_types), 0)
 
 
 def scale_axis(found: Quantization, rank: int | None) -> int | None:

@@ -55,6 +55,11 @@ class ModelPair:
         return QuantizedGraph(self.quantized.graph)
 
     @cached_property
+    def stored_types(self) -> dict[str, int]:
+        """Name of each initializer of the quantized model, those of bodies included -> its element type."""
+        return {tensor.name: tensor.data_type for graph in self.main.walk() for tensor in graph.graph.initializer}
+
+    @cached_property
     def graphs(self) -> list[QuantizedGraph | None]:
         """By scope number of the plan's index: what has become of each graph; None if it is gone."""
         index, found = self.plan.index, list[QuantizedGraph | None]()
