@@ -21,7 +21,7 @@ from onnxq.cli import main
 
 MODEL = """
 <ir_version: 8, opset_import: ["": 17]>
-g (float[n, 8] x) => (float[n, 8] y)
+g (float[n, 16] x) => (float[n, 16] y)
 {
     hidden = MatMul(x, w)
     active = Relu(hidden)
@@ -32,7 +32,7 @@ g (float[n, 8] x) => (float[n, 8] y)
 
 def float_model(text: str = MODEL) -> ModelProto:
     model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(16, dtype=np.float32), "w"))
     for number, node in enumerate(model.graph.node):
         node.name = f"node{number}"
     return model
@@ -215,20 +215,20 @@ def test_a_float_model_that_the_checker_objects_to_is_named_in_a_warning(folder)
     assert "Relu" in err
 
 
-GOOD_ROWS = np.ones((2, 8), np.float32)
+GOOD_ROWS = np.ones((2, 16), np.float32)
 OBJECTS = np.array([{"a": 1}, None], dtype=object)
 BAD_FEEDS = {
     "wrong name": ({"X1": GOOD_ROWS}, ['"X1"', "x"]),
     "a name too many": ({"x": GOOD_ROWS, "z": GOOD_ROWS}, ['"z"']),
     "no arrays": ({}, ['"x"']),
-    "wrong width": ({"x": np.ones((2, 9), np.float32)}, ['"x"', "float32[n, 8]", "9"]),
-    "wrong rank": ({"x": np.ones((2, 8, 1), np.float32)}, ['"x"', "float32[n, 8]"]),
-    "no samples": ({"x": np.ones((0, 8), np.float32)}, ["no samples"]),
-    "integers": ({"x": np.ones((2, 8), np.int64)}, ['"x"', "int64", "float32"]),
-    "strings": ({"x": np.full((2, 8), "a")}, ['"x"', "float32"]),
-    "complex": ({"x": np.ones((2, 8), np.complex64)}, ['"x"', "complex64"]),
+    "wrong width": ({"x": np.ones((2, 17), np.float32)}, ['"x"', "float32[n, 16]", "17"]),
+    "wrong rank": ({"x": np.ones((2, 16, 1), np.float32)}, ['"x"', "float32[n, 16]"]),
+    "no samples": ({"x": np.ones((0, 16), np.float32)}, ["no samples"]),
+    "integers": ({"x": np.ones((2, 16), np.int64)}, ['"x"', "int64", "float32"]),
+    "strings": ({"x": np.full((2, 16), "a")}, ['"x"', "float32"]),
+    "complex": ({"x": np.ones((2, 16), np.complex64)}, ['"x"', "complex64"]),
     "pickled": ({"x": OBJECTS}, ["pickled"]),
-    "NaN": ({"x": np.where(np.eye(2, 8) > 0, np.nan, GOOD_ROWS)}, ['"x"', "0", "NaN"]),
+    "NaN": ({"x": np.where(np.eye(2, 16) > 0, np.nan, GOOD_ROWS)}, ['"x"', "0", "NaN"]),
     "infinity": ({"x": np.stack([GOOD_ROWS[0], GOOD_ROWS[1] * np.inf])}, ['"x"', "1", "inf"]),
 }
 
@@ -241,8 +241,8 @@ def test_calibration_data_that_do_not_fit(folder, name):
 
 
 def test_calibration_arrays_of_different_lengths(folder):
-    folder.save(onnx.parser.parse_model(MODEL.replace("x)", "x, float[n, 8] w)")))
-    np.savez("data.npz", x=GOOD_ROWS, w=np.ones((8, 8), np.float32))
+    folder.save(onnx.parser.parse_model(MODEL.replace("x)", "x, float[n, 16] w)")))
+    np.savez("data.npz", x=GOOD_ROWS, w=np.ones((8, 16), np.float32))
     folder.refuses("quantize -q model.onnx --calibration_data data.npz", '"x" 2', '"w" 8')
     np.save("data.npy", GOOD_ROWS)
     folder.refuses("quantize -q model.onnx --calibration_data data.npy", "data.npy", "2 inputs (x, w)")
@@ -252,7 +252,7 @@ def test_calibration_arrays_of_different_lengths(folder):
 @pytest.mark.parametrize("kind", ["npz", "npy"])
 def test_truncated_calibration_files(folder, kind, kept):
     file = folder.path / f"data.{kind}"
-    np.savez(file, x=np.ones((64, 8), np.float32)) if kind == "npz" else np.save(file, np.ones((64, 8), np.float32))
+    np.savez(file, x=np.ones((64, 16), np.float32)) if kind == "npz" else np.save(file, np.ones((64, 16), np.float32))
     os.truncate(file, file.stat().st_size * kept // 20)
     folder.refuses(f"quantize -q model.onnx --calibration_data data.{kind}", f"data.{kind}", "truncated")
 
@@ -275,7 +275,7 @@ def test_calibration_data_that_are_missing_or_a_folder(folder):
 
 def test_a_model_that_does_not_run(folder):
     text = MODEL.replace("active = Relu(hidden)", "active = Reshape(hidden, shape)").replace(
-        "=> (float[n, 8] y)", "=> (float[n, 8] y) <int64[2] shape = {3, 8}>"
+        "=> (float[n, 16] y)", "=> (float[n, 16] y) <int64[2] shape = {3, 16}>"
     )
     folder.save(float_model(text))
     folder.refuses("quantize -q model.onnx", "doesn't run", "node1")
@@ -351,11 +351,11 @@ def test_the_output_is_never_other_input(folder):
         ("--calibration_shapes x:", ['"x:"']),
         ("--calibration_shapes x:0x8", ['"x:0x8"']),
         ("--calibration_shapes x:2x8,x:3x8", ['"x"', "twice"]),
-        ("--calibration_shapes x:2,8", ['"8"']),
+        ("--calibration_shapes x:2,16", ['"16"']),
         ("--calibration_shapes y:2x8", ['"y"', "x"]),
-        ("--calibration_shapes x:2x9", ['"x"', "float32[n, 8]"]),
+        ("--calibration_shapes x:2x9", ['"x"', "float32[n, 16]"]),
         ("--calibration_shapes x:2", ['"x"', "2 dims"]),
-        ("--calibration_shapes x:9999999999x8", ["memory"]),
+        ("--calibration_shapes x:9999999999x16", ["memory"]),
     ],
 )
 def test_options_that_cannot_be_followed(folder, words, named):

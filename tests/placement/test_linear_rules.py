@@ -12,14 +12,16 @@ from onnxq.placement import Decision
 from text_models import placed, quantized_inputs, rules, text_model
 
 
-def decisions(model: ModelProto, output: str = "y") -> dict[int, Decision]:
-    placement = placed(model)
+def decisions(model: ModelProto, output: str = "y", op_types: list[str] | None = None) -> dict[int, Decision]:
+    placement = placed(model, op_types_to_quantize=op_types)
     return {e.input: d for e, d in placement.items() if placement.labels[e].output == output}
 
 
-def axes(body: str, inputs: str, **shapes: tuple[int, ...]) -> dict[int, int | None]:
+def axes(
+    body: str, inputs: str, *, op_types: list[str] | None = None, **shapes: tuple[int, ...]
+) -> dict[int, int | None]:
     """Input position -> axis, of the quantized inputs of the node that yields y."""
-    found = decisions(text_model(body, inputs, "float y", **shapes))
+    found = decisions(text_model(body, inputs, "float y", **shapes), op_types=op_types)
     return {slot: d.axis for slot, d in found.items() if d.quantize}
 
 
@@ -36,17 +38,14 @@ def axes(body: str, inputs: str, **shapes: tuple[int, ...]) -> dict[int, int | N
         ("y = Gemm(x, w, b)", "float[4,32] x", {"w": (32, 48), "b": (48,)}, {0: None, 1: 1}),
         ("y = Gemm<transB = 1>(x, w)", "float[4,32] x", {"w": (48, 32)}, {0: None, 1: 0}),
         ("y = Gemm<transA = 1>(x, w)", "float[32,4] x", {"w": (32, 48)}, {0: None, 1: 1}),
-        ("y = Gemm(w, x)", "float[32,4] x", {"w": (48, 32)}, {0: 0, 1: None}),
-        ("y = Gemm<transA = 1>(w, x)", "float[32,4] x", {"w": (32, 48)}, {0: 1, 1: None}),
+        ("y = Gemm(w, x)", "float[32,20] x", {"w": (48, 32)}, {0: 0, 1: None}),
+        ("y = Gemm<transA = 1>(w, x)", "float[32,20] x", {"w": (32, 48)}, {0: 1, 1: None}),
         ("y = MatMul(x, w)", "float[4,32] x", {"w": (32, 48)}, {0: None, 1: 1}),
         ("y = MatMul(x, w)", "float[2,4,32] x", {"w": (32, 48)}, {0: None, 1: 1}),
         ("y = MatMul(x, w)", "float[2,4,32] x", {"w": (2, 32, 48)}, {0: None, 1: 2}),
         ("y = MatMul(x, w)", "float[3,2,4,32] x", {"w": (3, 2, 32, 48)}, {0: None, 1: 3}),
-        ("y = MatMul(w, x)", "float[32,4] x", {"w": (48, 32)}, {0: 0, 1: None}),
-        ("y = MatMul(w, x)", "float[2,32,4] x", {"w": (2, 48, 32)}, {0: 1, 1: None}),
-        ("y = MatMul(x, w)", "float[4,32] x", {"w": (32,)}, {0: None, 1: None}),
-        ("y = MatMul(w, x)", "float[32,4] x", {"w": (32,)}, {0: None, 1: None}),
-        ("y = MatMul(x, w)", "float[32] x", {"w": (32, 48)}, {0: None, 1: 1}),
+        ("y = MatMul(w, x)", "float[32,20] x", {"w": (48, 32)}, {0: 0, 1: None}),
+        ("y = MatMul(w, x)", "float[2,32,20] x", {"w": (2, 48, 32)}, {0: 1, 1: None}),
         ("y = MatMul(x, z)", "float[4,32] x, float[32,48] z", {}, {0: None, 1: None}),
         ("y = Gemm(x, z)", "float[4,32] x, float[32,48] z", {}, {0: None, 1: None}),
     ],
@@ -55,6 +54,21 @@ def test_axis_of_each_linear_form(
     body: str, inputs: str, shapes: dict[str, tuple[int, ...]], expected: dict[int, int | None]
 ) -> None:
     assert axes(body, inputs, **shapes) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "shapes", "expected"),
+    [
+        ("y = MatMul(x, w)", "float[4,32] x", {"w": (32,)}, {0: None, 1: None}),
+        ("y = MatMul(w, x)", "float[32,4] x", {"w": (32,)}, {0: None, 1: None}),
+        ("y = MatMul(x, w)", "float[32] x", {"w": (32, 48)}, {0: None, 1: 1}),
+    ],
+)
+def test_axis_of_a_product_with_a_vector_that_was_asked_for(
+    body: str, inputs: str, shapes: dict[str, tuple[int, ...]], expected: dict[int, int | None]
+) -> None:
+    assert axes(body, inputs, **shapes) == {}
+    assert axes(body, inputs, op_types=["MatMul"], **shapes) == expected
 
 
 def test_the_bias_stays_float() -> None:

@@ -13,6 +13,7 @@ MAX = "MaxPool<kernel_shape = [3,3], pads = [1,1,1,1]>"
 MEAN = "AveragePool<kernel_shape = [3,3], pads = [1,1,1,1]>"
 LP = "LpPool<kernel_shape = [3,3], pads = [1,1,1,1]>"
 ANY = "float y"
+BATCH = "float[N,16,8,8] x"
 
 
 def pool_inputs(body: str, outputs: str = ANY, **options: Any) -> list[str]:
@@ -158,7 +159,7 @@ def test_densenets_transition() -> None:
 def test_a_global_pool_before_a_classifier() -> None:
     body = "t = Exp(x) p = {} f = Flatten(p) y = Gemm(f, g1)"
     for pool in ("GlobalAveragePool(t)", "ReduceMean<axes = [2,3]>(t)", "ReduceMean<axes = [-1,-2], keepdims = 0>(t)"):
-        model = text_model(body.format(pool), outputs=ANY, g1=(16, 32))
+        model = text_model(body.format(pool), BATCH, ANY, g1=(16, 32))
         assert quantized_inputs(model) == {"p": ["t"], "y": ["f", "g1"]}
 
 
@@ -170,7 +171,7 @@ AXES = "a = Constant<value_ints = [{}]>() t = Exp(x) p = ReduceMean(t, a) f = Fl
     [("2,3", 16, True), ("3,-2", 16, True), ("2", 128, False), ("1,2,3", 1, False), ("1", 64, False)],
 )
 def test_reduce_mean_with_axes_as_an_input(axes: str, columns: int, is_pool: bool) -> None:
-    model = text_model(AXES.format(axes), outputs=ANY, opset=18, w=(columns, 32))
+    model = text_model(AXES.format(axes), BATCH, ANY, opset=18, w=(columns, 32))
     assert ("p" in quantized_inputs(model)) == is_pool
     assert rules(model)["p", 0] == ("P3" if is_pool else "NOT_SELECTED")
 

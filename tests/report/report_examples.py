@@ -11,8 +11,8 @@ from onnxq.report import CaseOutcome, CheckOutcome, decisions_of, picture_of
 
 def residual_model(skip: str = "skip", trunk: str = "trunk", node: str = "") -> onnx.ModelProto:
     """x -> Relu -> Conv -> Add(skip) -> y, with any names."""
-    weight = helper.make_tensor("weight", onnx.TensorProto.FLOAT, [4, 4, 1, 1], [0.5] * 16)
-    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 4, 8, 8]) for n in ("x", "y")]
+    weight = helper.make_tensor("weight", onnx.TensorProto.FLOAT, [16, 16, 1, 1], [0.5] * 256)
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 16, 8, 8]) for n in ("x", "y")]
     nodes = [
         helper.make_node("Relu", ["x"], [skip]),
         helper.make_node("Conv", [skip, "weight"], [trunk]),

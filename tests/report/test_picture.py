@@ -35,10 +35,10 @@ def test_boxes_and_lines_of_a_residual_block() -> None:
 
 def test_a_constant_is_written_into_the_node_that_reads_it() -> None:
     model = residual_model()
-    result = onnxq.quantize(model, calibration_shapes={"x": [1, 4, 8, 8]}).model
+    result = onnxq.quantize(model, calibration_shapes={"x": [1, 16, 8, 8]}).model
     conv = picture_of(ModelPair(model, result)).nodes[2]
     assert [(c.name, c.shape, c.quantization) for c in conv.constants] == [
-        ("weight", "[4, 4, 1, 1]", "int8 per axis 0")
+        ("weight", "[16, 16, 1, 1]", "int8 per axis 0")
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from onnxq.graph import ABSENT, Edge, GraphIndex, build_dominators
+from onnxq.placement.attention import long_attention
 from onnxq.placement.backbone import find_backbones
 from onnxq.placement.kernels import is_int8, kernel_results
 from onnxq.placement.linear import linear_decisions
@@ -19,6 +20,7 @@ from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
 from onnxq.placement.scale_groups import find_scale_groups
 from onnxq.placement.selection import Selection, SelectionOptions, select
+from onnxq.placement.unserved import unserved
 
 
 def place(
@@ -93,6 +95,7 @@ class _Decisions:
         self._selection = selection
         self._unseen = unseen
         self._can_calibrate = _calibratable(index)
+        self._no_gain = unserved(index) | long_attention(index)
         self.by_edge: dict[Edge, Decision] = {}
         self._plain = {rule: Decision(False, Reason(rule)) for rule in Rule}
 
@@ -142,8 +145,16 @@ class _Decisions:
         if not self._is_open(node):
             return {}
         if is_linear(self._index, node):
-            return dict(linear_decisions(self._index, node, self._unseen))
+            return self._linear(node)
         return self._asked_for(node) if node in self._selection.by_name else {}
+
+    def _linear(self, node: int) -> dict[int, Decision]:
+        """P1, unless int8 gains nothing for the op and the user didn't ask for it (P2)."""
+        decided = dict(linear_decisions(self._index, node, self._unseen))
+        if node not in self._no_gain or node in self._selection.by_name:
+            return decided
+        stays_float = Decision(False, Reason(Rule.P2, detail=self._no_gain[node]))
+        return {slot: stays_float if decision.quantize else decision for slot, decision in decided.items()}
 
     def _asked_for(self, node: int) -> dict[int, Decision]:
         """An op that has no rule of its own, but that the user asked for: its float data inputs."""

@@ -15,7 +15,7 @@ class Rule(Enum):
     R7 = "residual Add: branches of equal length, the heavier one is fused, the other one is the skip"
     R9 = "residual Add whose convolution stays float: nothing to fold it into"
     P1 = "input or weight of a linear op"
-    P2 = "excluded"
+    P2 = "excluded, or int8 gains nothing for it"
     P3 = "a pooling op follows its neighbours: int8 if what stands before or behind it works in int8"
     P4 = "LayerNormalization reads int8 if an int8 convolution yields its data"
     P5 = "a copy op moves the data, quantization moves across it"
