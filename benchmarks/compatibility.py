@@ -20,7 +20,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from onnxq.corpus.case import Case, load_case
+from onnxq.corpus.case import load_case
 from onnxq.corpus.checks import run_check
 from onnxq.corpus.discover import find_cases
 from onnxq.corpus.run import CaseRun, run_case
@@ -33,7 +33,6 @@ REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 FOUNDING = "residual/convtranspose_conv"
 REFUSALS = "refusals"
-STATED = {"quantized-add-inputs": "quantized_add_inputs", "quantized-inputs": "quantized_inputs"}
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,12 @@ def measure(tool: Tool, file: Path) -> Result:
     start = time.perf_counter()
     run = run_case(case, quantizer)
     seconds = time.perf_counter() - start
-    names = judged(case, quantizer.policy)
+    names = case.checks(quantizer.policy)
     if run.error is not None:
         names = tuple(name for name in names if name in ("raises", "quantizes"))
     return Result(
         f"{quantizer.name} {quantizer.version}",
-        quantizer.policy,
+        run.policy,
         f"{file.parents[1].name}/{file.parent.name}",
         {name: not run_check(name, run) for name in names},
         adds_of(run),
@@ -101,14 +100,6 @@ def measure(tool: Tool, file: Path) -> Result:
         seconds,
         is_offered=not run.not_offered or case.expect.raises is not None,
     )
-
-
-def judged(case: Case, policy: str) -> tuple[str, ...]:
-    """The checks to count. What a case says of the placement is meant for TensorRT, unless it names the policy."""
-    overrides = [override for override in case.expect.policy if override.when == policy]
-    stated = {check for check, key in STATED.items() if any(getattr(o, key) is not None for o in overrides)}
-    names = case.checks(policy)
-    return names if policy == "tensorrt" else tuple(n for n in names if n not in STATED or n in stated)
 
 
 def adds_of(run: CaseRun) -> dict[str, list[str]]:

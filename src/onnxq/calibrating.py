@@ -23,7 +23,7 @@ from onnxq.convert import least_opset
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError
 from onnxq.model_io import PathLike, check_writable, write_text
 from onnxq.pipeline import PER_CHANNEL_OPSET, Progress, collect_statistics, make_calibrator, make_plan
-from onnxq.placement import SelectionOptions
+from onnxq.placement import SelectionOptions, activation_type_of
 from onnxq.sharding import Work, collect_sharded
 
 
@@ -32,6 +32,7 @@ def calibrate(
     data: CalibrationData | None = None,
     *,
     method: str | None = None,
+    policy: str = "tensorrt",
     percentile: float = 99.99,
     calibration_shapes: Mapping[str, Sequence[int]] | None = None,
     op_types_to_quantize: Sequence[str] | None = None,
@@ -50,8 +51,9 @@ def calibrate(
     Args:
         model: An ONNX file or a model in memory. Neither is changed.
         data: As `calibration_data` of `onnxq.quantize`; None makes up one random sample, fit for tests only.
-        method: "entropy", "max", "percentile" or "mse"; None is "entropy". What was collected for any of them but "max"
-            serves all.
+        method: "entropy", "max", "percentile" or "mse"; None is "entropy", or "max" for onnxruntime. What was collected
+            for any of them but "max" serves all.
+        policy: Whose kernels the model is quantized for, as in `onnxq.quantize`: it decides which tensors these are.
         percentile: For "percentile": how many of the values other than zero, in percent, aren't clipped.
         calibration_shapes: Input name -> shape, where the model leaves it open.
         op_types_to_quantize: Only these op types.
@@ -78,7 +80,8 @@ def calibrate(
         InvalidModelError: The model is no usable float model.
         CalibrationError: The data don't fit the model, or it doesn't run on them.
     """
-    calibrator = make_calibrator(method, percentile)
+    activation_type_of(policy)
+    calibrator = make_calibrator(method, percentile, policy)
     if shard_size < 1:
         raise UsageError(f"shard_size={shard_size} is no positive number of samples")
     if threads is not None and threads < 1:
@@ -89,7 +92,7 @@ def calibrate(
     options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
     tell("preparing and placing")
     min_opset = max(PER_CHANNEL_OPSET, least_opset("fp16", quantized=True))
-    plan = make_plan(model, options, min_opset=min_opset)
+    plan = make_plan(model, options, min_opset=min_opset, policy=policy)
     unrunnable = why_unrunnable(plan.index)
     if unrunnable:
         raise InvalidModelError(unrunnable)

@@ -14,7 +14,7 @@ from onnxq.graph import MAIN_GRAPH, Edge, GraphIndex
 from onnxq.invariants import ModelPair
 from onnxq.invariants.quantized_graph import Quantization
 from onnxq.pipeline import find_quantization
-from onnxq.placement import Placement, ResidualAdd, is_linear, never_quantized
+from onnxq.placement import Placement, ResidualAdd, activation_type_of, is_linear, never_quantized
 from onnxq.protos import opset_version, walk_tensors
 from onnxq.rewrite import strip_pairs
 from onnxq.scopes import tensor_key
@@ -121,20 +121,24 @@ class Inspection:
     warnings: tuple[str, ...]
 
 
-def inspect(model: onnx.ModelProto) -> Inspection:
+def inspect(model: onnx.ModelProto, *, policy: str = "tensorrt", activation_type: str | None = None) -> Inspection:
     """Look at a float or a quantized model.
 
     Args:
         model: Any model; it isn't changed.
+        policy: Whose rules say what would be quantized.
+        activation_type: Integer type that activations would have; None for the default of the policy.
 
     Returns:
         What there is to see.
 
     Raises:
+        UsageError: The policy is unknown, or has no such type.
         InvalidModelError: The model is no usable model.
     """
+    integers = activation_type_of(policy, activation_type)
     is_quantized = find_quantization(model) is not None
-    pair = ModelPair(strip_pairs(model) if is_quantized else model, model)
+    pair = ModelPair(strip_pairs(model) if is_quantized else model, model, policy, activation_type=integers)
     index, placement, prepared = pair.plan.index, pair.plan.placement, pair.plan.prepared
     found, scales = _found(pair) if is_quantized else ({}, {})
     planned, planned_scales = _planned(placement)

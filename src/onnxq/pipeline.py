@@ -10,12 +10,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import chain
-from typing import Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxq.calibration import (
@@ -25,32 +23,28 @@ from onnxq.calibration import (
     Feeds,
     GivenRanges,
     MemoryBound,
-    Range,
     Ranges,
     Setup,
     Statistics,
-    activation_scale,
     collect,
     evaluate_constants,
     make_feeds,
     pick_ranges,
-    weight_scales,
     why_unrunnable,
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
-from onnxq.errors import InvalidModelError, UsageError, VerificationError
+from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
-from onnxq.placement import Placement, SelectionOptions, place, unseen_warnings, uses_of, why_unseen
+from onnxq.placement import Placement, SelectionOptions, activation_type_of, place, unseen_warnings, uses_of, why_unseen
+from onnxq.policies import CALIBRATION_METHODS, HIGH_PRECISION_DTYPES
 from onnxq.protos import describe, opset_version, walk_nodes
-from onnxq.rewrite import Pair, pair_up, strip_pairs, write_pairs
+from onnxq.rewrite import pair_up, strip_pairs, write_pairs
+from onnxq.scaling import pair_parameters
 from onnxq.shapes import Change, Prepared, infer_types, prepare
 
 PER_CHANNEL_OPSET = 13
 """First opset whose QuantizeLinear and DequantizeLinear take an axis."""
-
-DEFAULT_METHOD = "entropy"
-"""How ranges are chosen if nobody says."""
 
 Progress = Callable[[str], None]
 """Told in a few words what is being done; called at the start of each step and after each calibration sample."""
@@ -104,7 +98,9 @@ def quantize(
     calibration_cache_path: PathLike | None = None,
     ranges: GivenRanges | None = None,
     memory_limit: int | None = None,
-    high_precision_dtype: str = "fp16",
+    high_precision_dtype: str | None = None,
+    policy: str = "tensorrt",
+    activation_type: str | None = None,
     keep_io_types: bool = True,
     op_types_to_exclude_fp16: Sequence[str] | None = None,
     nodes_to_exclude_fp16: Sequence[str] | None = None,
@@ -117,7 +113,7 @@ def quantize(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> QuantizationResult:
-    """Quantize a float model to INT8 with explicit Q/DQ, placed as TensorRT's fusion rules want them.
+    """Quantize a float model to 8-bit integers with explicit Q/DQ, placed as the kernels of the target want them.
 
     Args:
         model: An ONNX file or a model in memory. Neither is ever changed.
@@ -126,20 +122,25 @@ def quantize(
             (samples along the first axis), one array for a model with one input, an onnxruntime
             CalibrationDataReader, or any iterable of feeds. None makes up one random sample, with a warning.
         calibration_method: How the range of a tensor follows from its values: "entropy", "max", "percentile" or "mse".
-            None is "entropy", or what `ranges` were collected for.
+            None is "entropy" for TensorRT and "max" for onnxruntime, or what `ranges` were collected for.
         percentile: For "percentile": how many of the values other than zero, in percent, aren't clipped.
         calibration_shapes: Input name -> shape of the made-up sample. Unknown dims are 1 otherwise.
         calibration_cache_path: A TensorRT calibration cache, in place of data.
         ranges: What an earlier calibration found, in place of data: from `onnxq.calibrate`, a file that
             `onnxq calibrate` wrote, or ranges by tensor.
         memory_limit: Bytes that the activations of one sample may take; the model is then run in segments.
-        high_precision_dtype: Type of what isn't quantized: "fp16", "bf16", or "fp32", which leaves it as it is.
+        high_precision_dtype: Type of what isn't quantized: "fp16", "bf16", or "fp32", which leaves it as it is. None
+            is "fp16" for TensorRT, and "fp32" for onnxruntime, whose CPU has no kernels for half precision.
+        policy: Whose kernels the result is for: "tensorrt", or "onnxruntime" for those of its CPU.
+        activation_type: Integer type of activations. With policy "tensorrt" it is "int8", symmetric; with
+            "onnxruntime" it is "uint8" (the default) or "int8", asymmetric. Weights are symmetric int8.
         keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
         op_types_to_exclude_fp16: Op types that stay float32 when the rest becomes half.
         nodes_to_exclude_fp16: Regular expressions; nodes whose whole name matches one stay float32, likewise.
         op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul, residual Adds, pooling
             ops whose neighbours work in int8, and LayerNormalization behind a convolution. Of any other op type that
-            is named, and of pooling ops and LayerNormalization then, all float data inputs get Q/DQ.
+            is named, and of pooling ops and LayerNormalization then, all float data inputs get Q/DQ. With policy
+            "onnxruntime" it is by default whatever has integer kernels there.
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
@@ -155,16 +156,24 @@ def quantize(
     Raises:
         UsageError: An argument has an unknown value, a pattern matches nothing, or the output can't be written or is an
             input.
-        UnsupportedError: The arguments ask for what onnxq doesn't do.
+        UnsupportedError: The arguments ask for what onnxq doesn't do, such as half precision for onnxruntime's CPU.
         InvalidModelError: The model is no usable float model.
         CalibrationError: The data don't fit the model, or it doesn't run on them.
     """
+    integers = activation_type_of(policy, activation_type)
+    if high_precision_dtype is None:
+        high_precision_dtype = HIGH_PRECISION_DTYPES[policy]
     _check_choices(
         quantize_mode=(quantize_mode, ("int8",)),
         high_precision_dtype=(high_precision_dtype, ("fp32", *HALF_TYPES)),
         on_quantized=(on_quantized, ("error", "keep")),
     )
-    calibrator = make_calibrator(calibration_method, percentile)
+    if policy == "onnxruntime" and high_precision_dtype in HALF_TYPES:
+        raise UnsupportedError(
+            f"high_precision_dtype={high_precision_dtype!r} with policy={policy!r}: its CPU has no kernels for half "
+            "precision, and no integer kernels beside such tensors; use 'fp32', the default of this policy"
+        )
+    calibrator = make_calibrator(calibration_method, percentile, policy)
     given = _only_one(calibration_data=calibration_data, calibration_cache_path=calibration_cache_path, ranges=ranges)
     if seed < 0:
         raise UsageError(f"seed={seed} is negative, it can be 0 or more")
@@ -178,6 +187,8 @@ def quantize(
         options,
         on_quantized=on_quantized,
         min_opset=max(PER_CHANNEL_OPSET, least_opset(high_precision_dtype, quantized=True)),
+        policy=policy,
+        activation_type=integers,
     )
     unrunnable = why_unrunnable(plan.index)
     if unrunnable:
@@ -198,8 +209,13 @@ def quantize(
     unseen = why_unseen(plan.index, plan.placement, own.never_finite)
     warnings += unseen_warnings(plan.index, unseen)
     unseen = {**unseen, **dict.fromkeys(uses_of(plan.index, plan.placement, missing), "has no scale in the cache")}
-    if unseen:
-        plan = replace(plan, placement=place(plan.index, options, unseen=unseen))
+    while unseen:
+        again = place(plan.index, options, unseen=unseen, policy=policy, activation_type=integers)
+        plan = replace(plan, placement=again)
+        others = [key for key in again.activations if key not in own]  # what is stored elsewhere now
+        if not others:
+            break
+        unseen |= dict.fromkeys(uses_of(plan.index, again, others), "wasn't looked at")
     tell("writing Q/DQ")
     quantized, kept = _write(plan, found.share(own, plan.placement.scale_groups)), tuple[KeptFloat, ...]()
     if high_precision_dtype in HALF_TYPES:
@@ -224,6 +240,8 @@ def make_plan(
     *,
     on_quantized: str = "error",
     min_opset: int = PER_CHANNEL_OPSET,
+    policy: str = "tensorrt",
+    activation_type: str | None = None,
 ) -> Plan:
     """Prepare a model and decide what to quantize in it, without calibrating or writing anything.
 
@@ -232,6 +250,8 @@ def make_plan(
         options: What to quantize; None for everything that the rules take.
         on_quantized: "error" refuses a model that holds Q/DQ, "keep" plans nothing more for it.
         min_opset: The opset that later steps need.
+        policy: Whose kernels the result is for: "tensorrt" or "onnxruntime".
+        activation_type: Integer type of activations; None for the default of the policy.
 
     Returns:
         The prepared model, its index and the placement.
@@ -241,17 +261,18 @@ def make_plan(
         UnsupportedError: The options ask for what is never quantized.
         InvalidModelError: The model is no usable float model.
     """
+    placer = partial(place, options=options, policy=policy, activation_type=activation_type)
     if isinstance(model, onnx.ModelProto):
-        return _plan(model, options, on_quantized, min_opset, copy=True)
+        return _plan(model, placer, on_quantized, min_opset, copy=True)
     try:
-        return _plan(load_model(model), options, on_quantized, min_opset, copy=False)
+        return _plan(load_model(model), placer, on_quantized, min_opset, copy=False)
     except InvalidModelError as error:
         file = os.fspath(model)
         raise InvalidModelError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
 
 
 def _plan(
-    model: onnx.ModelProto, options: SelectionOptions | None, on_quantized: str, min_opset: int, *, copy: bool
+    model: onnx.ModelProto, placer: Callable[..., Placement], on_quantized: str, min_opset: int, *, copy: bool
 ) -> Plan:
     existing = find_quantization(model)
     if existing is not None:
@@ -260,11 +281,11 @@ def _plan(
                 f"the model is quantized already, it holds {describe(existing)}: "
                 'give the float model, or say on_quantized="keep"'
             )
-        options = SelectionOptions(op_types_to_quantize=())
-    plan = _place(prepare(model, min_opset=min_opset, copy=copy), options)
+        placer = partial(placer, options=SelectionOptions(op_types_to_quantize=()))
+    plan = _place(prepare(model, min_opset=min_opset, copy=copy), placer)
     if opset_version(plan.prepared.model) < HALF_SCALE_OPSET and _quantizes_half(plan):
         raised = prepare(plan.prepared.model, min_opset=HALF_SCALE_OPSET, copy=False)
-        plan = _place(replace(raised, changes=(*plan.prepared.changes, *raised.changes)), options)
+        plan = _place(replace(raised, changes=(*plan.prepared.changes, *raised.changes)), placer)
     return plan
 
 
@@ -307,13 +328,13 @@ def collect_statistics(
     )
 
 
-def make_calibrator(method: str | None, percentile: float) -> Calibrator:
-    """The way to choose ranges; by default that of least relative entropy.
+def make_calibrator(method: str | None, percentile: float, policy: str = "tensorrt") -> Calibrator:
+    """The way to choose ranges; by default that of the policy.
 
     Raises:
         UsageError: There is no such method, or the percentile is out of range.
     """
-    chosen = DEFAULT_METHOD if method is None else method
+    chosen = CALIBRATION_METHODS[policy] if method is None else method
     _check_choices(calibration_method=(chosen, METHODS))
     return Calibrator(chosen, percentile)
 
@@ -325,11 +346,11 @@ def find_quantization(model: onnx.ModelProto) -> onnx.NodeProto | None:
     return next((node for node in nodes if node.op_type in ("QuantizeLinear", "DequantizeLinear")), None)
 
 
-def _place(prepared: Prepared, options: SelectionOptions | None) -> Plan:
+def _place(prepared: Prepared, placer: Callable[..., Placement]) -> Plan:
     index = build_index(prepared.model, prepared.types)
     if not any(found.is_float for found in index.tensor_types):
         raise InvalidModelError("the model holds no float tensor, so there is nothing to quantize")
-    return Plan(prepared, index, place(index, options))
+    return Plan(prepared, index, placer(index))
 
 
 def _quantizes_half(plan: Plan) -> bool:
@@ -349,10 +370,10 @@ def _warnings(plan: Plan) -> list[str]:
 def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
     """Write the Q/DQ of a plan into its prepared model, which is used up by that."""
     index, model = plan.index, plan.prepared.model
-    pairs = pair_up(index, {edge: plan.placement[edge].axis for edge in plan.placement.quantized})
+    pairs = pair_up(index, {edge: plan.placement[edge].encoding for edge in plan.placement.quantized})
     constants = [index.key(pair.use) for pair in pairs if index.is_constant(pair.use.tensor)]
     values = evaluate_constants(model, list(dict.fromkeys(constants)))
-    write_pairs(model, index, pairs, [_scale(index, pair, values, ranges) for pair in pairs])
+    write_pairs(model, index, pairs, pair_parameters(index, plan.placement, pairs, values, ranges))
     return model
 
 
@@ -364,16 +385,6 @@ def _verify(quantized: onnx.ModelProto) -> list[str]:
     if not why_invalid(strip_pairs(quantized)):
         raise VerificationError(f"the quantized model is invalid, please report this: {problem}")
     return [f"the ONNX checker objects to the model, before its quantization already: {problem}"]
-
-
-def _scale(
-    index: GraphIndex, pair: Pair, values: Mapping[str, NDArray[Any]], ranges: Mapping[str, Range]
-) -> NDArray[Any]:
-    key = index.key(pair.use)
-    dtype = np.float16 if index.tensor_types[pair.use.tensor].elem_type == TensorProto.FLOAT16 else np.float32
-    if key in values:
-        return weight_scales(values[key], pair.axis, name=key, dtype=dtype)
-    return activation_scale(ranges[key], dtype=dtype)
 
 
 def input_files(model: PathLike | onnx.ModelProto, *others: object) -> Iterator[PathLike]:

@@ -130,7 +130,7 @@ def test_the_policy_decides_what_is_expected(make: Make) -> None:
     case = make('quantized_add_inputs = { add = ["skip"] }\n[[expect.policy]]\nwhen = "onnxruntime"\nruns = false')
     assert "runs" in case.checks("tensorrt")
     assert "runs" not in case.checks("onnxruntime")
-    assert case.expect.under("onnxruntime").quantized_add_inputs == {"add": ["skip"]}
+    assert case.expect_of("tensorrt").quantized_add_inputs == {"add": ["skip"]}
 
 
 def test_a_model_that_the_runtime_refuses(tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ def test_a_long_table_shows_failures_only(
 
 def test_two_quantizers_of_one_name(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:
     refusal("corpus/a")
-    specs = ("--onnxq-quantizer", "onnxq", "--onnxq-quantizer", "onnxq@onnxruntime")
+    specs = ("--onnxq-quantizer", "onnxq", "--onnxq-quantizer", "onnxq:tensorrt")
     result = pytester.runpytest("--onnxq-corpus", "corpus", *specs)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(['ERROR: --onnxq-quantizer: both "onnxq" and "onnxq@onnxruntime" are named "onnxq"*'])
+    result.stderr.fnmatch_lines(['ERROR: --onnxq-quantizer: both "onnxq" and "onnxq:tensorrt" are named "onnxq"*'])
 
 
 def test_names_are_escaped(pytester: pytest.Pytester, refusal: MakeRefusal) -> None:

@@ -66,7 +66,9 @@ def test_a_wrong_spec_says_what_to_do(spec: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "name", "policy"),
     [
-        ("onnxq@onnxruntime", "onnxq", "onnxruntime"),
+        ("onnxq:tensorrt", "onnxq", "tensorrt"),
+        ("onnxq:onnxruntime", "onnxq:onnxruntime", "onnxruntime"),
+        ("onnxq@onnxruntime", "onnxq:onnxruntime", "onnxruntime"),
         ("onnxruntime", "onnxruntime", "onnxruntime"),
         ("onnxruntime@tensorrt", "onnxruntime", "tensorrt"),
         ("python:os.path:join", "os.path.join", "tensorrt"),

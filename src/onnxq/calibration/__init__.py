@@ -1,5 +1,7 @@
 """What the tensors of a float model hold: feeds for running it, ranges of its activations, values of its constants."""
 
+from onnxq.calibration.asymmetric import asymmetric_constant, asymmetric_parameters
+from onnxq.calibration.bias import bias_parameters, scale_for_bias
 from onnxq.calibration.calibrators import METHODS, Calibrator
 from onnxq.calibration.collect import collect, collect_max
 from onnxq.calibration.constants import evaluate_constants
@@ -35,6 +37,10 @@ __all__ = [
     "collect",
     "collect_max",
     "activation_scale",
+    "asymmetric_constant",
+    "asymmetric_parameters",
+    "bias_parameters",
+    "scale_for_bias",
     "weight_scales",
     "evaluate_constants",
     "extract",

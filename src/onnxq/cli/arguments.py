@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from onnxq.errors import UsageError
+from onnxq.policies import POLICIES
 
 _SELECTION_HELP = (
     "Each takes several values: put MODEL before them, or end them with another option. PATTERN is a regular "
@@ -113,13 +114,35 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         (
             "--op-types-to-quantize",
             "OP",
-            "only these op types (default: linear ops, residual Adds, pooling ops and LayerNormalization by rule)",
+            "only these op types (default: those that the policy has rules for)",
         ),
         ("--op-types-to-exclude", "OP", "never these op types"),
         ("--nodes-to-quantize", "PATTERN", "only these nodes"),
         ("--nodes-to-exclude", "PATTERN", "never these nodes"),
     ):
         group.add_argument(name, nargs="+", action="extend", metavar=value, help=text)
+
+
+def add_target(parser: argparse.ArgumentParser, *, activation_type: bool = True) -> None:
+    """The options that say what the result is for.
+
+    Args:
+        parser: What they are added to.
+        activation_type: Whether the integer type of activations is one of them.
+    """
+    group = parser.add_argument_group("target")
+    group.add_argument(
+        "--policy",
+        default=POLICIES[0],
+        metavar="NAME",
+        help="whose kernels the result is for: tensorrt (default), or onnxruntime, which means those of its CPU",
+    )
+    if activation_type:
+        group.add_argument(
+            "--activation-type",
+            metavar="TYPE",
+            help="integer type of activations: int8 (tensorrt), uint8 or int8 (onnxruntime; default: uint8)",
+        )
 
 
 def add_precision_options(parser: argparse.ArgumentParser, op_types: str, nodes: str) -> None:

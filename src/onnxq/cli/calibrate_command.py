@@ -29,6 +29,7 @@ def calibrate_command(options: Namespace) -> int:
             model,
             options.calibration_data,
             method=options.calibration_method,
+            policy=options.policy,
             percentile=options.percentile,
             calibration_shapes=None if options.calibration_shapes is None else parse_shapes(options.calibration_shapes),
             op_types_to_quantize=options.op_types_to_quantize,

@@ -7,7 +7,7 @@ import math
 import re
 from argparse import ArgumentParser
 
-from onnxq.cli.arguments import Commands, Parser, add_command, add_model, add_selection, whole_number
+from onnxq.cli.arguments import Commands, Parser, add_command, add_model, add_selection, add_target, whole_number
 
 _UNITS = {"": 1, "B": 1} | {
     prefix + unit: base**power
@@ -23,7 +23,7 @@ def add_calibrate(subparsers: Commands) -> None:
         "calibrate",
         "calibrate_command:calibrate_command",
         "find the ranges of activations, for `onnxq quantize --ranges`",
-        "Only the tensors that would be quantized are looked at, so give the same selection of nodes to both commands.",
+        "Only the tensors that would be quantized are looked at, so give both commands the same policy and selection.",
     )
     add_model(parser)
     parser.add_argument(
@@ -35,6 +35,7 @@ def add_calibrate(subparsers: Commands) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary; errors and warnings only")
     add_calibration(parser, "--data", "--calibration-data", "--calibration-data-path")
+    add_target(parser, activation_type=False)
     add_selection(parser)
 
 
@@ -56,7 +57,11 @@ def add_calibration(parser: ArgumentParser, *data: str) -> argparse._ArgumentGro
         help=".npz with an array for each input, or .npy for the only one; samples along axis 0 (default: one random "
         "sample, fit for tests only)",
     )
-    group.add_argument("--calibration-method", metavar="METHOD", help="entropy (default), max, percentile or mse")
+    group.add_argument(
+        "--calibration-method",
+        metavar="METHOD",
+        help="entropy, max, percentile or mse (default: by policy)",
+    )
     group.add_argument(
         "--percentile",
         type=_number,

@@ -36,6 +36,8 @@ def quantize_command(options: Namespace) -> int:
             ranges=options.ranges,
             memory_limit=options.memory_limit,
             high_precision_dtype=options.high_precision_dtype,
+            policy=options.policy,
+            activation_type=options.activation_type,
             keep_io_types=options.keep_io_types,
             op_types_to_exclude_fp16=options.op_types_to_exclude_fp16,
             nodes_to_exclude_fp16=options.nodes_to_exclude_fp16,

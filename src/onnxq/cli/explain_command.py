@@ -23,7 +23,9 @@ def explain_command(options: Namespace) -> int:
         options.nodes_to_quantize,
         options.nodes_to_exclude,
     )
-    placement = make_plan(model_path(options), selection).placement
+    placement = make_plan(
+        model_path(options), selection, policy=options.policy, activation_type=options.activation_type
+    ).placement
     chosen = placement.only(_chosen(placement, options.node, options.tensor))
     show(chosen.to_json() if options.json else explanation_text(chosen, of=placement))
     return 0

@@ -33,7 +33,7 @@ def inspect_command(options: Namespace) -> int:
     """`onnxq inspect`: show a model at a glance."""
     path = model_path(options)
     with naming(path):
-        found = inspect(load_model(path))
+        found = inspect(load_model(path), policy=options.policy, activation_type=options.activation_type)
     files = _files(path)
     if options.json:
         print(json.dumps({"file": asdict(files), **asdict(found)}, indent=1))

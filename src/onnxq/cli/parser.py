@@ -15,6 +15,7 @@ from onnxq.cli.arguments import (
     add_model,
     add_precision_options,
     add_selection,
+    add_target,
     ratio,
 )
 from onnxq.cli.calibrate_parser import add_calibrate, add_calibration, add_ranges
@@ -69,7 +70,7 @@ def _add_quantize(subparsers: Commands) -> None:
         "quantize",
         "commands:quantize_command",
         "quantize a float model to INT8",
-        "Q/DQ pairs are written where TensorRT's fusion rules want them. MODEL itself is never changed.",
+        "Q/DQ pairs are written where the target's kernels want them. MODEL itself is never changed.",
     )
     add_model(parser)
     parser.add_argument(
@@ -78,9 +79,8 @@ def _add_quantize(subparsers: Commands) -> None:
     parser.add_argument("--quantize-mode", default="int8", metavar="MODE", help="int8 (default)")
     parser.add_argument(
         "--high-precision-dtype",
-        default="fp16",
         metavar="TYPE",
-        help="of what isn't quantized: fp16 (default), bf16, or fp32, which leaves it as it is",
+        help="of what isn't quantized: fp16 (default), bf16, or fp32, which leaves it as it is (onnxruntime: fp32)",
     )
     parser.add_argument(
         "--on-quantized",
@@ -94,6 +94,7 @@ def _add_quantize(subparsers: Commands) -> None:
     calibration.add_argument(
         "--calibration-cache-path", metavar="FILE", help="a TensorRT calibration cache, in place of data"
     )
+    add_target(parser)
     add_selection(parser)
     add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
 
@@ -128,6 +129,7 @@ def _add_inspect(subparsers: Commands) -> None:
     )
     add_model(parser)
     add_json(parser)
+    add_target(parser)
 
 
 def _add_explain(subparsers: Commands) -> None:
@@ -143,6 +145,7 @@ def _add_explain(subparsers: Commands) -> None:
     for name, what in (("--node", "nodes of this name or first output"), ("--tensor", "inputs that read this tensor")):
         parser.add_argument(name, metavar="NAME", help=f"only {what}; or a regular expression for the whole of it")
     add_json(parser)
+    add_target(parser)
     add_selection(parser)
 
 

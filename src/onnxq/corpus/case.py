@@ -41,6 +41,7 @@ from onnxq.corpus.limits import (
 from onnxq.errors import CorpusError, OnnxqError
 from onnxq.model_io import load_model
 from onnxq.pipeline import quantize
+from onnxq.policies import POLICIES
 from onnxq_builders import BUILDERS
 
 ARGUMENT_LIMIT = 4096
@@ -85,9 +86,17 @@ class Case:
         """Arguments for the quantizer, calibration data apart."""
         return {k: v for k, v in self.definition.quantize.items() if k != "calibration_data"}
 
+    def judged_by(self, policy: str) -> str:
+        """The policy by which a quantizer of this policy is judged: the case's own, if its options name one."""
+        return str(self.options.get("policy", policy))
+
+    def expect_of(self, policy: str) -> Expect:
+        """What must hold of the result of a quantizer of this policy."""
+        return self.expect.under(self.judged_by(policy), self.judged_by(POLICIES[0]))
+
     def checks(self, policy: str) -> tuple[str, ...]:
         """Names of the checks that a quantizer of this policy must pass, in order."""
-        return check_names(self.expect.under(policy))
+        return check_names(self.expect_of(policy))
 
     def known_failure(self, quantizer: str, version: str, check: str) -> KnownFailure | None:
         """Why a quantizer is known not to pass a check, if it is."""
@@ -190,6 +199,8 @@ def _check_options(case: Case) -> None:
     signature = inspect.signature(quantize)
     kept = [p for name, p in signature.parameters.items() if name not in _NOT_FOR_CASES]
     _check_arguments(case.path, "quantize", options, get_type_hints(quantize), signature.replace(parameters=kept))
+    if options.get("policy", POLICIES[0]) not in POLICIES:
+        raise CorpusError(f"{case.path}: quantize.policy: {allowed('policy', str(options['policy']), POLICIES)}")
     _check_calibration_shapes(case, options.get("calibration_shapes") or {})
 
 

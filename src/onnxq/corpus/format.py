@@ -93,9 +93,17 @@ class Expect(Expectation, frozen=True, forbid_unknown_fields=True):
     """With `raises`: what the message must hold, such as the name of a node."""
     policy: list[PolicyExpectation] = []
 
-    def under(self, policy: str) -> Expect:
-        """What holds for quantizers of one policy."""
+    def under(self, policy: str, meant_for: str = "tensorrt") -> Expect:
+        """What holds for quantizers of one policy.
+
+        Args:
+            policy: The policy.
+            meant_for: The policy that the case itself was written for. What it says of the placement says nothing about
+                another one, unless `[[expect.policy]]` does.
+        """
         expect = self
+        if policy != meant_for:
+            expect = msgspec.structs.replace(expect, quantized_add_inputs=None, quantized_inputs=None)
         for override in self.policy:
             if override.when == policy:
                 stated = {f.name: getattr(override, f.name) for f in fields(Expectation)}

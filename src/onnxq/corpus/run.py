@@ -28,8 +28,8 @@ class CaseRun:
 
     Attributes:
         case: The case.
-        expect: What must hold under the quantizer's policy.
-        policy: Of the quantizer.
+        expect: What must hold under the policy.
+        policy: By which the result is judged.
         float_model: The model that was given; None if the case's file can't be loaded.
         quantized: The result; None if there is an error.
         error: What loading or quantizing raised.
@@ -110,13 +110,13 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
     Raises:
         CorpusError: The case itself is at fault.
     """
-    expect = case.expect.under(quantizer.policy)
+    expect, policy = case.expect_of(quantizer.policy), case.judged_by(quantizer.policy)
     try:
         float_model = case.load_model()
     except CorpusError:
         raise
     except OnnxqError as error:
-        return CaseRun(case, expect, quantizer.policy, error=error, quantizer=quantizer.name)
+        return CaseRun(case, expect, policy, error=error, quantizer=quantizer.name)
     given = ModelProto()
     given.CopyFrom(float_model)
     try:
@@ -124,5 +124,5 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
         with bounded_memory() if isinstance(quantizer, OnnxqQuantizer) else nullcontext():
             quantized = quantizer.quantize(given, case.calibration_data, case.options)
     except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
-        return CaseRun(case, expect, quantizer.policy, float_model, error=error, quantizer=quantizer.name)
-    return CaseRun(case, expect, quantizer.policy, float_model, quantized, quantizer=quantizer.name)
+        return CaseRun(case, expect, policy, float_model, error=error, quantizer=quantizer.name)
+    return CaseRun(case, expect, policy, float_model, quantized, quantizer=quantizer.name)

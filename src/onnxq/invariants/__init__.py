@@ -34,6 +34,7 @@ from onnxq.invariants.structure import (
 )
 from onnxq.invariants.violation import Violation
 from onnxq.placement import SelectionOptions
+from onnxq.policies import POLICIES
 
 INVARIANTS: Mapping[str, Callable[[ModelPair], list[Violation]]] = MappingProxyType(
     {
@@ -91,8 +92,5 @@ def check(
     pair = ModelPair(float_model, quantized, policy, selection or SelectionOptions())
     return [v for name, find in INVARIANTS.items() if only is None or name in only for v in find(pair)]
 
-
-POLICIES = ("tensorrt", "onnxruntime")
-"""Whose fusion rules a quantized model can be made for."""
 
 __all__ = ["INVARIANTS", "POLICIES", "ModelPair", "Violation", "check", "quantized_inputs"]

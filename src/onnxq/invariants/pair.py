@@ -30,6 +30,7 @@ class ModelPair:
         policy: "tensorrt" or "onnxruntime": whose fusion rules the result is for.
         selection: What the user asked to be quantized.
         keep_io_types: Whether float32 inputs and outputs had to stay float32.
+        activation_type: Integer type of activations in onnxq's own placement; None for the default of the policy.
     """
 
     float_model: onnx.ModelProto
@@ -37,11 +38,18 @@ class ModelPair:
     policy: str = "tensorrt"
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     keep_io_types: bool = True
+    activation_type: str | None = None
 
     @cached_property
     def plan(self) -> Plan:
         """The float model, prepared, with onnxq's own placement of what was asked for."""
-        return make_plan(self.float_model, self.selection, on_quantized="keep")
+        return make_plan(
+            self.float_model,
+            self.selection,
+            on_quantized="keep",
+            policy=self.policy,
+            activation_type=self.activation_type,
+        )
 
     def with_quantized(self, quantized: onnx.ModelProto) -> ModelPair:
         """The float model with another result, without planning it once more."""

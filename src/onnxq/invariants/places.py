@@ -45,8 +45,11 @@ def residual_skip_only(pair: ModelPair) -> list[Violation]:
 
 
 def never_rounded(pair: ModelPair) -> list[Violation]:
-    """Ranks, indices, probabilities and parameters are never quantized (P6)."""
-    index = pair.plan.index
+    """Ranks, indices, probabilities and parameters are never quantized (P6).
+
+    Where an integer kernel of the target has stored the tensor already, there is nothing left to keep exact (O4).
+    """
+    index, placement = pair.plan.index, pair.plan.placement
     return [
         Violation(
             "never-rounded",
@@ -55,5 +58,8 @@ def never_rounded(pair: ModelPair) -> list[Violation]:
             f"quantized by {describe(quantization.dequantize)}",
         )
         for node, slot, tensor, quantization in pair.edges()
-        if quantization is not None and index.inputs[node][slot] != ABSENT and never_quantized(index, node, slot)
+        if quantization is not None
+        and index.inputs[node][slot] != ABSENT
+        and never_quantized(index, node, slot)
+        and not placement[Edge(node, slot)].quantize
     ]

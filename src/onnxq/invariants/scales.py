@@ -96,6 +96,8 @@ def _reconstruction(
 
 def _error_in_steps(original: NDArray[Any], stored: NDArray[Any], quantization: Quantization) -> float | None:
     """Greatest distance between a weight and what readers see of it; None if its scale isn't stored or doesn't fit."""
+    if stored.dtype == np.int32:  # a bias: so many steps that float32 can't count them
+        return _bias_error_in_steps(original, stored, quantization)
     restored = dequantized(stored, quantization)
     step = None if quantization.scale is None else along(quantization.scale, original, quantization.axis)
     if restored is None or step is None or not original.size:
@@ -103,6 +105,15 @@ def _error_in_steps(original: NDArray[Any], stored: NDArray[Any], quantization: 
     restored -= original.astype(restored.dtype)
     restored /= step
     return float(np.abs(restored, out=restored).max())
+
+
+def _bias_error_in_steps(original: NDArray[Any], stored: NDArray[Any], quantization: Quantization) -> float | None:
+    """The same for a bias, whose float value is itself exact to 2^-24 only."""
+    step = None if quantization.scale is None else along(quantization.scale, original, quantization.axis)
+    if step is None or not original.size:
+        return None
+    steps = original.astype(np.float64) / step
+    return float((np.abs(stored - steps) - 2**-22 * np.abs(steps)).max())
 
 
 def _rounding_in_steps(quantization: Quantization) -> float:
@@ -144,10 +155,10 @@ def _qdq_nodes(pair: ModelPair) -> Iterator[tuple[QuantizedGraph, NodeProto]]:
 
 
 def copies_share_scale(pair: ModelPair) -> list[Violation]:
-    """Where both sides of a copy op are quantized as activations, they have one scale."""
+    """Where both sides of a copy op are quantized as activations, they have one scale and one zero point."""
     index, found = pair.plan.index, []
     scales = {
-        use: (name, float(q.scale.reshape(-1)[0]))
+        use: (name, (float(q.scale.reshape(-1)[0]), _zero_point(q)))
         for node, slot, name, q in pair.edges()
         if q is not None and q.quantize is not None and q.scale is not None and q.scale.size == 1
         for use in [index.use(Edge(node, slot))]
@@ -165,5 +176,13 @@ def copies_share_scale(pair: ModelPair) -> list[Violation]:
                 if before != after:
                     where = pair.where(node)
                     expected = f'"{name}" and its copy share one scale'
-                    found.append(Violation("copies-share-scale", where, expected, f"{before:.6g} and {after:.6g}"))
+                    got = " and ".join(f"{scale:.6g}" for scale, _ in (before, after))
+                    if before[0] == after[0]:
+                        expected, got = f"{expected} and one zero point", f"zero points {before[1]} and {after[1]}"
+                    found.append(Violation("copies-share-scale", where, expected, got))
     return found
+
+
+def _zero_point(quantization: Quantization) -> int:
+    zero_point = quantization.zero_point
+    return int(zero_point.reshape(-1)[0]) if zero_point is not None and zero_point.size else 0

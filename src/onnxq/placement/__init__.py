@@ -1,10 +1,11 @@
 """Where Q/DQ go: a decision and its reason for every edge of the float graph, before anything is written."""
 
 from onnxq.graph import Edge
+from onnxq.placement.absorbed import Bounds, known_bounds
 from onnxq.placement.linear import weight_axis
 from onnxq.placement.never import Unseen, never_quantized
 from onnxq.placement.ops import copy_sources, is_copy, is_linear
-from onnxq.placement.place import place
+from onnxq.placement.place import activation_type_of, place
 from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
 from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
@@ -13,6 +14,7 @@ from onnxq.placement.unseen import unseen_warnings, uses_of, why_unseen
 
 __all__ = [
     "AddInput",
+    "Bounds",
     "Decision",
     "Edge",
     "EdgeLabel",
@@ -23,9 +25,11 @@ __all__ = [
     "Rule",
     "SelectionOptions",
     "Unseen",
+    "activation_type_of",
     "copy_sources",
     "is_copy",
     "is_linear",
+    "known_bounds",
     "never_quantized",
     "place",
     "unseen_warnings",

@@ -2,56 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from onnxq.errors import UsageError
 from onnxq.graph import ABSENT, Edge, GraphIndex, build_dominators
 from onnxq.placement.attention import long_attention
-from onnxq.placement.backbone import find_backbones
+from onnxq.placement.backbone import Backbones, find_backbones
+from onnxq.placement.integer_kernels import CPU_OP_TYPES
 from onnxq.placement.kernels import is_int8, kernel_results
 from onnxq.placement.linear import linear_decisions
 from onnxq.placement.never import Unseen, why_exact, why_never
 from onnxq.placement.normalization import normalization_decisions
+from onnxq.placement.onnxruntime_policy import KernelRequest, place_kernels
 from onnxq.placement.ops import is_control_flow, is_copy, is_linear
 from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
 from onnxq.placement.pooling import pooling_decisions
 from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
 from onnxq.placement.scale_groups import find_scale_groups
-from onnxq.placement.selection import Selection, SelectionOptions, select
+from onnxq.placement.selection import DEFAULT_OP_TYPES, Selection, SelectionOptions, near_matches, select
 from onnxq.placement.unserved import unserved
+from onnxq.policies import ACTIVATION_TYPES, POLICIES
 
 
 def place(
-    index: GraphIndex, options: SelectionOptions | None = None, *, unseen: Unseen = MappingProxyType({})
+    index: GraphIndex,
+    options: SelectionOptions | None = None,
+    *,
+    unseen: Unseen = MappingProxyType({}),
+    policy: str = "tensorrt",
+    activation_type: str | None = None,
 ) -> Placement:
-    """Work out which edges get Q/DQ, for TensorRT's fusion rules. Every body is placed like a graph of its own.
+    """Work out which edges get Q/DQ. Every body is placed like a graph of its own.
 
     Args:
         index: The prepared model.
         options: What the user wants quantized; None for everything that the rules take.
         unseen: Tensors that calibration saw no value of, and how that came; what needs their ranges stays float (P6).
+        policy: Whose kernels the result is for: "tensorrt" or "onnxruntime".
+        activation_type: Integer type of the activations; None for the default of the policy.
 
     Returns:
         A decision with its reason for each edge that carries a float tensor.
 
     Raises:
-        UsageError: The options name what isn't there.
+        UsageError: The options name what isn't there, or the policy has no such type.
         UnsupportedError: The options ask for what is never quantized.
     """
-    selection = select(index, options or SelectionOptions())
+    integers = activation_type_of(policy, activation_type)
+    for_cpu = policy == "onnxruntime"
+    selection = select(index, options or SelectionOptions(), CPU_OP_TYPES if for_cpu else DEFAULT_OP_TYPES)
     backbones = find_backbones(index)
     residuals = find_residuals(index, build_dominators(index), backbones)
     decisions = _Decisions(index, selection, unseen)
-    for node in range(len(index.nodes)):
-        decisions.decide_node(node)
-    for residual in residuals:
-        decisions.decide_residual(residual)
-    followers = decisions.followers()
-    decisions.by_edge |= normalization_decisions(index, followers, decisions.by_edge, unseen)
-    kernels = kernel_results(index, decisions.by_edge, residuals, backbones)
-    decisions.by_edge |= pooling_decisions(index, followers, decisions.by_edge, kernels, backbones, unseen)
+    if for_cpu:
+        request = KernelRequest(index, decisions.open_selection(), unseen, integers, decisions.asked_for())
+        decisions.take(place_kernels(request, residuals, backbones))
+    else:
+        decisions.decide(residuals, backbones)
     edges = [e for e, decision in decisions.by_edge.items() if decision.quantize and not decision.constant]
     groups = find_scale_groups(index, {index.use(edge) for edge in edges}, dict.fromkeys(edge.node for edge in edges))
     nodes = node_labels(index)
@@ -62,6 +72,24 @@ def place(
         scale_groups=tuple(tuple(index.key(use) for use in group) for group in groups),
         nodes=nodes,
     )
+
+
+def activation_type_of(policy: str, activation_type: str | None = None) -> str:
+    """The integer type of activations: the one given, or the default of the policy.
+
+    Raises:
+        UsageError: The policy is unknown, or its target has no such type.
+    """
+    if policy not in POLICIES:
+        near = near_matches(policy, set(POLICIES))
+        raise UsageError(f"policy={policy!r} is unknown, it can be: {', '.join(POLICIES)}{near}")
+    possible = ACTIVATION_TYPES[policy]
+    if activation_type is not None and activation_type not in possible:
+        raise UsageError(
+            f"activation_type={activation_type!r} isn't possible with policy={policy!r}, which takes "
+            f"{' or '.join(possible)}"
+        )
+    return activation_type or possible[0]
 
 
 def node_labels(index: GraphIndex) -> tuple[NodeLabel, ...]:
@@ -99,14 +127,41 @@ class _Decisions:
         self.by_edge: dict[Edge, Decision] = {}
         self._plain = {rule: Decision(False, Reason(rule)) for rule in Rule}
 
-    def decide_node(self, node: int) -> None:
-        decided = self._by_input(node)
+    def decide(self, residuals: Sequence[ResidualAdd], backbones: Backbones) -> None:
+        """Policy tensorrt: every node, then residual Adds, then what follows its neighbours."""
+        for node in range(len(self._index.nodes)):
+            self._decide_node(node, self._by_input(node))
+        for residual in residuals:
+            self._decide_residual(residual)
+        followers = self._followers()
+        self.by_edge |= normalization_decisions(self._index, followers, self.by_edge, self._unseen)
+        kernels = kernel_results(self._index, self.by_edge, residuals, backbones)
+        self.by_edge |= pooling_decisions(self._index, followers, self.by_edge, kernels, backbones, self._unseen)
+
+    def take(self, decided: Mapping[Edge, Decision]) -> None:
+        """Policy onnxruntime: what its rules decided."""
+        slots: dict[int, dict[int, Decision]] = {}
+        for edge, decision in decided.items():
+            slots.setdefault(edge.node, {})[edge.input] = decision
+        for node in range(len(self._index.nodes)):
+            self._decide_node(node, slots.get(node, {}))
+
+    def open_selection(self) -> Selection:
+        """What of the selection can be calibrated."""
+        nodes = frozenset(filter(self._is_open, self._selection.quantize))
+        return replace(self._selection, quantize=nodes, by_name=self._selection.by_name & nodes)
+
+    def asked_for(self) -> dict[int, dict[int, Decision]]:
+        """What the inputs of each node get that the user named, whatever kernels there are."""
+        return {node: self._by_input(node) for node in sorted(self._selection.by_name)}
+
+    def _decide_node(self, node: int, decided: Mapping[int, Decision]) -> None:
         otherwise = self._plain[self._why_float(node)]
         for slot, tensor in enumerate(self._index.inputs[node]):
             if tensor != ABSENT and self._index.tensor_types[tensor].is_float:
                 self.by_edge[Edge(node, slot)] = decided.get(slot, otherwise)
 
-    def decide_residual(self, residual: ResidualAdd) -> None:
+    def _decide_residual(self, residual: ResidualAdd) -> None:
         """R5 to R10: the skip edge gets Q/DQ if the trunk's convolution is quantized itself."""
         node = residual.node
         if not self._is_open(node):
@@ -131,7 +186,7 @@ class _Decisions:
         """Whether the user wants the node quantized, and calibration can see its inputs."""
         return node in self._selection.quantize and self._can_calibrate[self._index.node_scope[node]]
 
-    def followers(self) -> list[int]:
+    def _followers(self) -> list[int]:
         """Nodes that may be quantized and that the user didn't ask for: the rules are to decide."""
         wanted = self._selection.quantize - self._selection.by_name
         return [node for node in sorted(wanted) if self._is_open(node)]

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from onnxq.encoding import Encoding
 from onnxq.graph import ROOT, Edge
 from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
@@ -49,12 +50,23 @@ class Decision:
         reason: Why.
         constant: Whether the tensor is a constant, so that its range is read from its values.
         axis: Axis of a weight that has one scale each along it; None for one scale in all.
+        dtype: Name of the integer type.
+        symmetric: Whether the zero point is 0.
+        product_of: For a bias that is stored as int32: the edges of its op's data and weight, see `Encoding`.
     """
 
     quantize: bool
     reason: Reason
     constant: bool = False
     axis: int | None = None
+    dtype: str = "int8"
+    symmetric: bool = True
+    product_of: tuple[Edge, Edge] | None = None
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the tensor is stored."""
+        return Encoding(self.dtype, self.axis, self.symmetric, self.product_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +201,7 @@ class Placement(Mapping[Edge, Decision]):
             "input": edge.input,
             "tensor": label.tensor,
             "quantize": decision.quantize,
+            "dtype": decision.dtype if decision.quantize else None,
             "axis": decision.axis,
             "rule": decision.reason.rule.name,
             "says": decision.reason.rule.value,
@@ -228,7 +241,7 @@ class Placement(Mapping[Edge, Decision]):
 
 
 def format_decision(decision: Decision) -> str:
-    """What happens to the edge: "float", "int8" or "int8 per axis 0"."""
+    """What happens to the edge: "float", "int8", "int8 per axis 0", "uint8"."""
     if not decision.quantize:
         return "float"
-    return "int8" if decision.axis is None else f"int8 per axis {decision.axis}"
+    return decision.dtype if decision.axis is None else f"{decision.dtype} per axis {decision.axis}"

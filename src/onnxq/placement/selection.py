@@ -57,8 +57,15 @@ class SelectionOptions:
     nodes_to_exclude: Sequence[str] | None = None
 
 
-def select(index: GraphIndex, options: SelectionOptions) -> Selection:
+def select(
+    index: GraphIndex, options: SelectionOptions, default_op_types: frozenset[str] = DEFAULT_OP_TYPES
+) -> Selection:
     """Resolve the options.
+
+    Args:
+        index: The model.
+        options: What the user said.
+        default_op_types: What is quantized when the user names nothing.
 
     Raises:
         UsageError: An option has the wrong form, a pattern matches no node, or an op type is unknown.
@@ -74,7 +81,7 @@ def select(index: GraphIndex, options: SelectionOptions) -> Selection:
     exclude |= nodes_of_types(index, "op_types_to_exclude", options.op_types_to_exclude)
     by_name = named | by_type
     if options.op_types_to_quantize is None and options.nodes_to_quantize is None:
-        chosen = {n for n, node in enumerate(index.nodes) if node.op_type in DEFAULT_OP_TYPES}
+        chosen = {n for n, node in enumerate(index.nodes) if node.op_type in default_op_types}
     else:
         chosen = by_name
     return Selection(frozenset(chosen - exclude), frozenset(by_name - exclude), frozenset(exclude))

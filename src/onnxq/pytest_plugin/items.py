@@ -70,7 +70,8 @@ class CaseFile(pytest.File):
         )
         position = 0
         for spec, quantizer in quantizers.items():
-            record = replace(record, quantizer=quantizer.name, version=quantizer.version, policy=quantizer.policy)
+            policy = case.judged_by(quantizer.policy)
+            record = replace(record, quantizer=quantizer.name, version=quantizer.version, policy=policy)
             for check in checks[spec]:
                 of_item = replace(record, check=check, position=position)
                 yield _make_check(self, case, spec, quantizer, of_item)

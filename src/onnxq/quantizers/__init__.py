@@ -3,9 +3,10 @@
 Importing this package loads no quantizer and nothing heavy; an adapter does so when it first quantizes.
 """
 
-from onnxq.quantizers.own import OnnxqQuantizer
-from onnxq.quantizers.quantizer import DEFAULT_SETTINGS, POLICIES, Policy, Quantizer, Settings
-from onnxq.quantizers.specs import DEFAULT, resolve
+from onnxq.policies import POLICIES, Policy
+from onnxq.quantizers.own import DEFAULT, OnnxqQuantizer
+from onnxq.quantizers.quantizer import DEFAULT_SETTINGS, Quantizer, Settings
+from onnxq.quantizers.specs import resolve
 
 __all__ = [
     "DEFAULT",

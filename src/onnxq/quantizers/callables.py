@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onnxq.errors import UsageError
+from onnxq.policies import Policy
 from onnxq.quantizers.peers import PeerQuantizer, describe, usable_python
-from onnxq.quantizers.quantizer import Policy, Quantizer, Settings
+from onnxq.quantizers.quantizer import Quantizer, Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto

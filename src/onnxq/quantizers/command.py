@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxq.errors import UnsupportedError, UsageError
-from onnxq.quantizers.quantizer import Policy, Settings
+from onnxq.policies import Policy
+from onnxq.quantizers.quantizer import Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto

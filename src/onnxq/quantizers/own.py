@@ -6,21 +6,31 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import onnxq
-from onnxq.quantizers.quantizer import Policy
+from onnxq.policies import POLICIES, Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from onnxq.calibration import CalibrationData
 
+DEFAULT = "onnxq"
+"""Its spec, and its name, for its default policy."""
+
 
 class OnnxqQuantizer:
-    """onnxq itself."""
+    """onnxq itself.
 
-    name = "onnxq"
+    Args:
+        policy: Whose kernels it quantizes for, unless the options say it.
+    """
 
     def __init__(self, policy: Policy = "tensorrt") -> None:
         self.policy: Policy = policy
+
+    @property
+    def name(self) -> str:
+        """Its spec: with the policy, if that isn't the default one, since goldens and known failures go by the name."""
+        return DEFAULT if self.policy == POLICIES[0] else f"{DEFAULT}:{self.policy}"
 
     @property
     def version(self) -> str:
@@ -31,4 +41,5 @@ class OnnxqQuantizer:
         self, model: ModelProto, calibration_data: CalibrationData | None, options: Mapping[str, Any]
     ) -> ModelProto:
         """Quantize a model by `onnxq.quantize`; see there for the options and errors."""
-        return onnxq.quantize(model, calibration_data=calibration_data, **options).model
+        arguments = {"policy": self.policy, **options}
+        return onnxq.quantize(model, calibration_data=calibration_data, **arguments).model

@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from onnxq.errors import PeerError, UnsupportedError, UsageError
-from onnxq.quantizers.quantizer import Policy, Settings
+from onnxq.policies import Policy
+from onnxq.quantizers.quantizer import Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -187,7 +188,12 @@ def onnxruntime_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict
     _check(
         "onnxruntime",
         options,
-        {"quantize_mode": ("int8",), "high_precision_dtype": ("fp32",), "calibration_method": tuple(_ORT_METHODS)},
+        {
+            "quantize_mode": ("int8",),
+            "high_precision_dtype": ("fp32",),
+            "calibration_method": tuple(_ORT_METHODS),
+            "policy": ("onnxruntime",),
+        },
     )
     arguments: dict[str, Any] = {"calibrate_method": _ORT_METHODS[options.get("calibration_method", "max")]}
     patterns, op_types = options.get("nodes_to_quantize"), options.get("op_types_to_quantize")
@@ -205,9 +211,19 @@ def onnxruntime_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict
 
 def modelopt_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ModelOpt's `quantize`, whose patterns match the start of a name where ours match all of it."""
-    _check("modelopt", options, {"quantize_mode": None, "high_precision_dtype": None, "calibration_method": None})
+    _check(
+        "modelopt",
+        options,
+        {
+            "quantize_mode": None,
+            "high_precision_dtype": None,
+            "calibration_method": None,
+            "policy": ("tensorrt",),
+            "activation_type": ("int8",),
+        },
+    )
     arguments: dict[str, Any] = {"calibration_method": "max", "high_precision_dtype": "fp32"}
-    arguments |= {name: value for name, value in options.items() if name not in _ABOUT_INPUT}
+    arguments |= {name: value for name, value in options.items() if name not in (*_ABOUT_INPUT, *_ABOUT_TARGET)}
     for name in ("nodes_to_quantize", "nodes_to_exclude"):
         if name in arguments:
             arguments[name] = [rf"(?:{pattern})\Z" for pattern in options[name]]
@@ -216,6 +232,8 @@ def modelopt_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict[st
 
 _ORT_METHODS = MappingProxyType({"max": "MinMax", "entropy": "Entropy"})
 _SELECTION = ("op_types_to_quantize", "op_types_to_exclude", "nodes_to_quantize", "nodes_to_exclude")
+_ABOUT_TARGET = ("policy", "activation_type")
+"""Options that can only be asked for if they are what the peer does anyway."""
 _ABOUT_INPUT = ("calibration_shapes", "seed", "on_quantized")
 """Options that the harness has dealt with, or that change nothing for a float model."""
 

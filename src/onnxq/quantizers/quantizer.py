@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onnxq.policies import Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from onnxq.calibration import CalibrationData
-
-Policy = Literal["tensorrt", "onnxruntime"]
-"""Whose fusion rules a quantizer places Q/DQ for: "tensorrt" quantizes the skip of a residual Add and never its trunk,
-"onnxruntime" quantizes both."""
-
-POLICIES: tuple[Policy, ...] = get_args(Policy)
-"""All policies."""
 
 
 class Quantizer(Protocol):

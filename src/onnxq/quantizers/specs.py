@@ -1,9 +1,10 @@
 """From a spec, as people type it, to a quantizer.
 
-    [NAME=] onnxq | onnxruntime | modelopt | python:MODULE:FUNCTION | command:LINE | REGISTERED   [@POLICY]
+    [NAME=] onnxq[:POLICY] | onnxruntime | modelopt | python:MODULE:FUNCTION | command:LINE | REGISTERED   [@POLICY]
 
-NAME goes with python: and command: only, which have no name of their own. REGISTERED is a name in the entry point
-group `onnxq.quantizers`, under which other packages offer theirs.
+onnxq quantizes for the policy that it is given, in either place; the others are only judged by it. NAME goes with
+python: and command: only, which have no name of their own. REGISTERED is a name in the entry point group
+`onnxq.quantizers`, under which other packages offer theirs.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from onnxq.errors import UsageError
+from onnxq.policies import POLICIES, Policy
 from onnxq.quantizers.callables import callable_quantizer
 from onnxq.quantizers.command import command_quantizer
-from onnxq.quantizers.own import OnnxqQuantizer
+from onnxq.quantizers.own import DEFAULT, OnnxqQuantizer
 from onnxq.quantizers.peers import PEERS, find_peer
-from onnxq.quantizers.quantizer import DEFAULT_SETTINGS, POLICIES, Policy, Quantizer, Settings
-
-DEFAULT = OnnxqQuantizer.name
-"""The spec that is used where none is given."""
+from onnxq.quantizers.quantizer import DEFAULT_SETTINGS, Quantizer, Settings
 
 GROUP = "onnxq.quantizers"
 """Entry point group for quantizers of other packages: a class, or a function without parameters, that gives one."""
@@ -53,8 +52,11 @@ def resolve(spec: str, settings: Settings = DEFAULT_SETTINGS) -> Quantizer:
         return command_quantizer(argument, settings, policy, name)
     if kind == "python" and colon:
         return _checked(spec, callable_quantizer(argument, settings, policy, name))
-    if rest == DEFAULT:
-        return OnnxqQuantizer(policy or "tensorrt")
+    if kind == DEFAULT and (not colon or argument in POLICIES):
+        own = next((known for known in POLICIES if known == argument), policy)
+        if policy not in (None, own):
+            raise UsageError(f'quantizer "{spec}" names two policies')
+        return OnnxqQuantizer(own or POLICIES[0])
     if rest in PEERS:
         return find_peer(rest, settings, policy)
     registered = {point.name: point for point in entry_points(group=GROUP)}
@@ -104,7 +106,7 @@ def _checked(spec: str, quantizer: Any) -> Quantizer:
 
 
 def _unknown(spec: str, name: str, registered: Mapping[str, EntryPoint]) -> str:
-    body, at, policy = name.rpartition("@")
+    body, at, policy = name.rpartition(":" if name.startswith(f"{DEFAULT}:") else "@")
     if at and body:
         near = get_close_matches(policy, POLICIES, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""

@@ -10,8 +10,10 @@ the body, with parameters of its own: no pair feeds readers of two graphs, and a
      `----> If                           the branch reads t itself,
              then: t -> Q -> DQ -> Conv  and has a pair of its own
 
-Symmetric int8 throughout, so every
-zero point is 0; it is written out nevertheless, since some runtimes fail to fuse a pair without one.
+A zero point is written out even where it is 0, since some runtimes fail to fuse a pair without one. What is stored as
+integers has no Q:
+
+    integers --> DQ --> quantized readers
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
+from onnxq.encoding import Encoding, QuantizationParameters
 from onnxq.graph import Edge, GraphIndex, Use
 from onnxq.protos import NameSource, raise_ir_version
 
@@ -34,43 +36,45 @@ class Pair:
 
     Attributes:
         use: The tensor that is quantized, as the graph sees it that the pair stands in.
-        axis: Axis of the scales; None for one scale.
+        encoding: How it is stored.
         readers: Edges that read the dequantized tensor.
     """
 
     use: Use
-    axis: int | None
+    encoding: Encoding
     readers: tuple[Edge, ...]
 
 
-def pair_up(index: GraphIndex, edges: Mapping[Edge, int | None]) -> list[Pair]:
-    """Group quantized edges into pairs: one for each graph, tensor and axis, in order of first use.
+def pair_up(index: GraphIndex, edges: Mapping[Edge, Encoding]) -> list[Pair]:
+    """Group quantized edges into pairs: one for each graph, tensor and encoding, in order of first use.
 
     Args:
         index: The model.
-        edges: Quantized edge -> axis of its scales.
+        edges: Quantized edge -> how its tensor is stored.
     """
-    readers: dict[tuple[Use, int | None], list[Edge]] = {}
-    for edge, axis in edges.items():
-        readers.setdefault((index.use(edge), axis), []).append(edge)
-    return [Pair(use, axis, tuple(found)) for (use, axis), found in readers.items()]
+    readers: dict[tuple[Use, Encoding], list[Edge]] = {}
+    for edge, encoding in edges.items():
+        readers.setdefault((index.use(edge), encoding), []).append(edge)
+    return [Pair(use, encoding, tuple(found)) for (use, encoding), found in readers.items()]
 
 
-def write_pairs(model: ModelProto, index: GraphIndex, pairs: Sequence[Pair], scales: Sequence[NDArray[Any]]) -> None:
+def write_pairs(
+    model: ModelProto, index: GraphIndex, pairs: Sequence[Pair], parameters: Sequence[QuantizationParameters]
+) -> None:
     """Write the pairs into the graphs of `model`, in place. The index is void afterwards.
 
     Args:
         model: The model that `index` was built from.
         index: Its index.
         pairs: What to write.
-        scales: The scale of each pair: a scalar, or one number for each position along the axis. Its dtype must be
+        parameters: Of each pair: scalars, or a number for each position along the axis. The dtype of the scale must be
             the tensor's element type.
     """
     names = NameSource(model)
     before: dict[int, list[NodeProto]] = {}
-    for pair, scale in zip(pairs, scales, strict=True):
+    for pair, numbers in zip(pairs, parameters, strict=True):
         graph, tensor = index.scopes[pair.use.scope].graph, index.tensor_names[pair.use.tensor]
-        nodes, result = _pair_nodes(graph, names, tensor, pair.axis, scale)
+        nodes, result = _pair_nodes(graph, names, tensor, pair.encoding.axis, numbers)
         for edge in pair.readers:
             index.nodes[edge.node].input[edge.input] = result
         before.setdefault(min(edge.node for edge in pair.readers), []).extend(nodes)
@@ -79,17 +83,22 @@ def write_pairs(model: ModelProto, index: GraphIndex, pairs: Sequence[Pair], sca
 
 
 def _pair_nodes(
-    graph: GraphProto, names: NameSource, tensor: str, axis: int | None, scale: NDArray[Any]
+    graph: GraphProto, names: NameSource, tensor: str, axis: int | None, numbers: QuantizationParameters
 ) -> tuple[list[NodeProto], str]:
-    """The two nodes of a pair, and the name of its result. Adds scale and zero point to the graph."""
-    zero_point = np.zeros(scale.shape, dtype=np.int8)
-    parameters = []
-    for suffix, value in (("scale", scale), ("zero_point", zero_point)):
-        parameters.append(names.fresh(f"{tensor}_{suffix}"))
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value), parameters[-1]))
+    """The nodes of a pair, and the name of its result. Adds what is stored to the graph."""
+
+    def store(suffix: str, value: NDArray[Any]) -> str:
+        name = names.fresh(f"{tensor}_{suffix}")
+        graph.initializer.append(numpy_helper.from_array(value, name))
+        return name
+
+    parameters = [store("scale", numbers.scale), store("zero_point", numbers.zero_point)]
     attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
-    nodes, source = [], tensor
-    for op in ("QuantizeLinear", "DequantizeLinear"):
+    ops, source = ["QuantizeLinear", "DequantizeLinear"], tensor
+    if numbers.stored is not None:
+        ops, source = ["DequantizeLinear"], store("quantized", numbers.stored)
+    nodes = []
+    for op in ops:
         output = names.fresh(f"{tensor}_{op}_Output")
         node = names.fresh(f"{tensor}_{op}")
         nodes.append(helper.make_node(op, [source, *parameters], [output], name=node, **attributes))
