@@ -57,9 +57,9 @@ def text_model(
     return model
 
 
-def placed(model: ModelProto, **options: Any) -> Placement:
+def placed(model: ModelProto, *, policy: str = "tensorrt", **options: Any) -> Placement:
     """The placement of a model."""
-    return make_plan(model, SelectionOptions(**options)).placement
+    return make_plan(model, SelectionOptions(**options), policy=policy).placement
 
 
 def quantized_inputs(model: ModelProto, **options: Any) -> dict[str, list[str]]:

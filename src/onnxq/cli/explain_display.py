@@ -16,6 +16,7 @@ from onnxq.cli.display import aligned, count
 from onnxq.graph import ROOT, Edge
 from onnxq.placement import Placement, ResidualAdd
 from onnxq.placement.placement import format_decision
+from onnxq.placement.rules import KERNEL_RULES
 from onnxq.printable import one_line
 
 
@@ -26,7 +27,7 @@ def explanation_text(placement: Placement, *, of: Placement) -> str:
         placement: What to show.
         of: The whole placement, for the totals.
     """
-    adds = {residual.node: residual for residual in placement.residuals}
+    adds = {residual.node: residual for residual in placement.residuals if not _is_of_kernels(placement, residual)}
     blocks = [
         "\n".join(map(one_line, _node_lines(placement, node, list(edges), adds.get(node))))
         for node, edges in groupby(placement, key=lambda edge: edge.node)
@@ -45,6 +46,12 @@ def _node_lines(placement: Placement, node: int, edges: list[Edge], add: Residua
     if add is not None and add.is_residual:
         fork = "the inputs of the graph" if add.fork == ROOT else f'"{placement.nodes[add.fork].node}"'
         yield f"    the branches part at {fork}"
+
+
+def _is_of_kernels(placement: Placement, add: ResidualAdd) -> bool:
+    """Whether the rules for integer kernels decided the Add: they know of no trunk and no skip."""
+    edges = (Edge(add.node, slot) for slot in (0, 1))
+    return any(edge in placement and placement[edge].reason.rule in KERNEL_RULES for edge in edges)
 
 
 def _role(edge: Edge, add: ResidualAdd | None) -> str:

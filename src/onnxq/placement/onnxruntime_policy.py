@@ -12,9 +12,9 @@ as integers is read by nobody as float, or its result would have two readers and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onnxq.graph import Edge, GraphIndex, Use
+from onnxq.graph import ABSENT, Edge, GraphIndex, Use
 from onnxq.placement.absorbed import stored_by
 from onnxq.placement.backbone import Backbones
 from onnxq.placement.integer_kernels import (
@@ -67,7 +67,8 @@ def place_kernels(
     Returns:
         Edge -> decision, for every edge that a rule speaks about.
     """
-    index = request.index
+    index = without_dead_readers(request.index)
+    request = replace(request, index=index)
     linear, refused = _linear_kernels(request)
     joins = _joins(request, residuals, backbones, linear)
     followers = _followers(request, linear, joins)
@@ -87,6 +88,15 @@ def place_kernels(
     for node in sorted(request.selection.quantize - refused.keys() - followers.keys()):
         writer.keep(node, _why_no_follower(index, node))
     return writer.decisions
+
+
+def without_dead_readers(index: GraphIndex) -> GraphIndex:
+    """The index without reads by nodes that no output depends on: the runtime drops these before it fuses anything."""
+    is_live = [False] * len(index.nodes)
+    for node in reversed(range(len(index.nodes))):
+        outputs = [t for t in index.outputs[node] if t != ABSENT]
+        is_live[node] = any(index.is_output[t] or any(is_live[e.node] for e in index.consumers[t]) for t in outputs)
+    return replace(index, consumers=[[edge for edge in edges if is_live[edge.node]] for edges in index.consumers])
 
 
 def _linear_kernels(request: KernelRequest) -> tuple[dict[int, LinearKernel], dict[int, str]]:

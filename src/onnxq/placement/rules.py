@@ -29,3 +29,7 @@ class Rule(Enum):
     BODY = "inside a body that stays float: what isn't of an If, Loop or Scan can't be calibrated"
     SELECTED = "input of an op that was asked for by name or type"
     NOT_SELECTED = "input of an op that isn't quantized"
+
+
+KERNEL_RULES = frozenset({Rule.O1, Rule.O2, Rule.O3, Rule.O4, Rule.O5, Rule.O6})
+"""The rules of policy `onnxruntime`."""
