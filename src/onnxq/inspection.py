@@ -191,7 +191,7 @@ def _planned(placement: Placement) -> tuple[_Slots, dict[str, int]]:
         slots.setdefault(edge.node, set()).add(edge.input)
         decision = placement[edge]
         kinds[placement.labels[edge].key] = _named_kind(
-            "int8", constant=decision.constant, per_channel=decision.axis is not None
+            decision.dtype, constant=decision.constant, per_channel=decision.axis is not None
         )
     return slots, _counted(kinds.values())
 
@@ -234,7 +234,8 @@ def _kind(found: Quantization, *, constant: bool) -> str:
 
 def _named_kind(dtype: str, *, constant: bool, per_channel: bool) -> str:
     scales = " per channel" if per_channel else " per tensor" if constant else ""
-    return f"{'weights' if constant else 'activations'} {dtype}{scales}"
+    what = "biases" if dtype == "int32" else "weights" if constant else "activations"
+    return f"{what} {dtype}{scales}"
 
 
 def _report(index: GraphIndex, residual: ResidualAdd, found: Iterable[int], planned: Iterable[int]) -> AddReport:

@@ -36,7 +36,16 @@ from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, 
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
-from onnxq.placement import Placement, SelectionOptions, activation_type_of, place, unseen_warnings, uses_of, why_unseen
+from onnxq.placement import (
+    Placement,
+    SelectionOptions,
+    activation_type_of,
+    place,
+    unfolded_normalizations,
+    unseen_warnings,
+    uses_of,
+    why_unseen,
+)
 from onnxq.policies import CALIBRATION_METHODS, HIGH_PRECISION_DTYPES
 from onnxq.protos import describe, opset_version, walk_nodes
 from onnxq.rewrite import pair_up, strip_pairs, write_pairs
@@ -193,7 +202,7 @@ def quantize(
     unrunnable = why_unrunnable(plan.index)
     if unrunnable:
         raise InvalidModelError(unrunnable)
-    warnings = _warnings(plan)
+    warnings = _warnings(plan, policy)
     activations = plan.placement.activations
     if given is not None:
         known = {*plan.index.tensor_names, *activations}
@@ -359,11 +368,17 @@ def _quantizes_half(plan: Plan) -> bool:
     return any(index.tensor_types[t].elem_type == TensorProto.FLOAT16 for t in tensors)
 
 
-def _warnings(plan: Plan) -> list[str]:
+def _warnings(plan: Plan, policy: str) -> list[str]:
     """What the user should know about a plan before anything else is known."""
     warnings = list(plan.prepared.warnings)
     if not plan.placement.quantized:
         warnings.append("nothing was quantized; `onnxq explain` says why for each edge")
+    unfolded = len(unfolded_normalizations(plan.index)) if policy == "onnxruntime" else 0
+    if unfolded:
+        warnings.append(
+            f"{unfolded} BatchNormalization behind convolutions: each runs in float and costs a rounding; fold them "
+            "first, as onnxruntime's basic optimizations do"
+        )
     return warnings
 
 

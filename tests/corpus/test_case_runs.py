@@ -13,8 +13,10 @@ from onnxq.corpus.case import Case, load_case
 from onnxq.corpus.checks import CHECKS, run_check
 from onnxq.corpus.discover import builtin_corpus
 from onnxq.corpus.run import run_case
+from onnxq.errors import CorpusError, UnsupportedError
 from onnxq.invariants import INVARIANTS
 from onnxq.quantizers import OnnxqQuantizer, Policy
+from onnxq.quantizers.peers import onnxruntime_arguments
 
 HEAD = 'schema = 1\ntitle = "a title"\nsource = "made up"\n'
 
@@ -239,3 +241,43 @@ def test_a_file_is_never_written(make: Make, tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
     assert problems(load_case(case.path)) == {}
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_what_a_case_says_of_the_placement_is_meant_for_its_own_policy(make: Make) -> None:
+    stated = 'quantized_add_inputs = { add = ["skip"] }\nquantized_inputs = { conv1 = ["x"] }'
+    case = make(stated)
+    assert {"quantized-add-inputs", "quantized-inputs"} <= set(case.checks("tensorrt"))
+    assert not {"quantized-add-inputs", "quantized-inputs"} & set(case.checks("onnxruntime"))
+    named = make(
+        f'{stated}\n[[expect.policy]]\nwhen = "onnxruntime"\nquantized_add_inputs = {{ add = ["skip", "bn2"] }}'
+    )
+    assert "quantized-add-inputs" in named.checks("onnxruntime")
+    assert "quantized-inputs" not in named.checks("onnxruntime")
+    own = make(stated, quantize='policy = "onnxruntime"')
+    for policy in ("tensorrt", "onnxruntime"):
+        assert own.judged_by(policy) == "onnxruntime"
+        assert {"quantized-add-inputs", "quantized-inputs"} <= set(own.checks(policy))
+
+
+def test_a_case_names_the_policy_that_it_is_quantized_and_judged_by(make: Make) -> None:
+    case = make('quantized_add_inputs = { add = ["skip", "bn2"] }', quantize='policy = "onnxruntime"')
+    assert problems(case) == {}
+    assert run_case(case, OnnxqQuantizer()).policy == "onnxruntime"
+    assert set(problems(make('quantized_add_inputs = { add = ["skip", "bn2"] }'))) == {"quantized-add-inputs"}
+    tensorrt = make('quantized_add_inputs = { add = ["skip"] }', quantize='policy = "tensorrt"')
+    assert run_case(tensorrt, OnnxqQuantizer("onnxruntime")).policy == "tensorrt"
+    assert not run_check("quantized-add-inputs", run_case(tensorrt, OnnxqQuantizer("onnxruntime")))
+
+
+def test_a_case_with_an_unknown_policy_isnt_read(make: Make) -> None:
+    with pytest.raises(CorpusError, match=r'quantize\.policy: unknown policy "tensort"; did you mean "tensorrt"'):
+        make("", quantize='policy = "tensort"')
+
+
+def test_a_peer_isnt_asked_for_a_policy_that_isnt_its_own(make: Make) -> None:
+    for options, own in (({"policy": "onnxruntime"}, True), ({"policy": "tensorrt"}, False)):
+        if own:
+            assert "policy" not in onnxruntime_arguments(ModelProto(), options)
+        else:
+            with pytest.raises(UnsupportedError, match="policy='tensorrt' can't be asked of it"):
+                onnxruntime_arguments(ModelProto(), options)

@@ -4,6 +4,7 @@ from onnxq.graph import Edge
 from onnxq.placement.absorbed import Bounds, known_bounds
 from onnxq.placement.linear import weight_axis
 from onnxq.placement.never import Unseen, never_quantized
+from onnxq.placement.onnxruntime_policy import unfolded_normalizations
 from onnxq.placement.ops import copy_sources, is_copy, is_linear
 from onnxq.placement.place import activation_type_of, place
 from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
@@ -32,6 +33,7 @@ __all__ = [
     "known_bounds",
     "never_quantized",
     "place",
+    "unfolded_normalizations",
     "unseen_warnings",
     "uses_of",
     "weight_axis",

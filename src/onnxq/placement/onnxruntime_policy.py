@@ -90,6 +90,21 @@ def place_kernels(
     return writer.decisions
 
 
+def unfolded_normalizations(index: GraphIndex) -> list[int]:
+    """BatchNormalization nodes behind a convolution. Each costs a rounding and a float op, and could cost nothing.
+
+    int8 Conv -> Q -> DQ -> BatchNormalization -> Q        what its kernel stores is widened, scaled, and rounded again
+    """
+    return [
+        node
+        for node, proto in enumerate(index.nodes)
+        if proto.op_type == "BatchNormalization"
+        and is_default_domain(proto)
+        and (producer := index.producers[index.inputs[node][0]]) != ABSENT
+        and index.nodes[producer].op_type == "Conv"
+    ]
+
+
 def without_dead_readers(index: GraphIndex) -> GraphIndex:
     """The index without reads by nodes that no output depends on: the runtime drops these before it fuses anything."""
     is_live = [False] * len(index.nodes)
