@@ -190,6 +190,12 @@ def _tiny_channel(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+def _vanishing_channel(values: NDArray[Any]) -> NDArray[Any]:
+    values = values.copy()
+    values[1] *= 1e-12
+    return values
+
+
 def _empty_initializer(name: str, shape: list[int]) -> Edit:
     def edit(model: ModelProto) -> None:
         model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, shape, []))
@@ -211,6 +217,7 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "calibration/depthwise_tiny_channels": _edit_array("w", _spread(0, 1e-6, 1.0)),
         "calibration/empty_tensors": _empty_initializer("empty", [0, 16]),
         "calibration/zero_channel": _edit_array("w", _zero_channel),
+        "onnxruntime_policy/bias_behind_dead_channel": _edit_array("w", _vanishing_channel),
         "placement/constant_left_matmul": _edit_array("a", _spread(0, 1e-3, 10.0)),
         "placement/convtranspose_channels": _edit_array("w", _spread(1, 1e-2, 10.0)),
         "placement/resize_scales": _empty_initializer("roi", [0]),
