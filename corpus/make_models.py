@@ -30,7 +30,7 @@ import numpy as np
 import onnx
 import onnx.parser
 from numpy.typing import NDArray
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 CORPUS = Path(__file__).parent
 """The folder that the cases lie in."""
@@ -203,6 +203,24 @@ def _empty_initializer(name: str, shape: list[int]) -> Edit:
     return edit
 
 
+def _channel_shuffles(count: int) -> Edit:
+    """Write the only Identity out as channel shuffles: each a Split, and a Concat of the halves in reverse."""
+
+    def edit(model: ModelProto) -> None:
+        nodes = list(model.graph.node)
+        (position,) = (i for i, node in enumerate(nodes) if node.op_type == "Identity")
+        tensor, shuffles = nodes[position].input[0], list[NodeProto]()
+        for i in range(count):
+            halves = [f"left{i}", f"right{i}"]
+            shuffles.append(helper.make_node("Split", [tensor, "sizes"], halves, axis=1))
+            tensor = f"shuffled{i}" if i < count - 1 else nodes[position].output[0]
+            shuffles.append(helper.make_node("Concat", halves[::-1], [tensor], axis=1))
+        del model.graph.node[:]
+        model.graph.node.extend([*nodes[:position], *shuffles, *nodes[position + 1 :]])
+
+    return edit
+
+
 def _in_first_body(value: ValueInfoProto) -> Edit:
     """The first body, and it alone, declares the type of a tensor."""
 
@@ -223,6 +241,7 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "placement/resize_scales": _empty_initializer("roi", [0]),
         "precision/resize_one_empty_tensor": _empty_initializer("empty", [0]),
         "precision/weight_scale_underflows": _edit_array("w", _tiny_channel),
+        "residual/channel_shuffles": _channel_shuffles(30),
         "structure/constant_nodes": _constant_nodes,
         "structure/ir3_initializers_as_inputs": _initializers_as_inputs,
         "subgraphs/captured_type_is_stale": _in_first_body(
@@ -268,9 +287,33 @@ def _choices(x: NDArray[np.float32], *choices: bool) -> dict[str, NDArray[Any]]:
     return {"x": x, "choice": np.array(choices)}
 
 
+def _growing(count: int, *shape: int) -> NDArray[np.float32]:
+    """Samples along the first axis, the last of which goes from -1 to 1."""
+    steps = np.arange(1, count + 1, dtype=np.float32).reshape(-1, *(1 for _ in shape))
+    return np.asarray(_ramp(*shape) * steps / np.float32(count))
+
+
+def _half_images(greatest: float) -> dict[str, NDArray[Any]]:
+    """An image of float16 whose first channel goes up to a number, and whose others are zero."""
+    image = np.zeros((1, 16, 8, 8), np.float16)
+    image[0, 0] = _ramp(8, 8) * greatest
+    return {"x": image}
+
+
+def _scores_and_mask() -> dict[str, NDArray[Any]]:
+    """Attention over 16 tokens, the last four of which are masked."""
+    mask = np.zeros((1, 1, 1, 16), np.float32)
+    mask[..., 12:] = -10000
+    q = _ramp(1, 2, 16, 16)
+    return {"q": q, "k": np.ascontiguousarray(q[..., ::-1]), "v": np.ascontiguousarray(q[:, ::-1]), "mask": mask}
+
+
 CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingProxyType(
     {
+        "calibration/huge_half_activations": lambda: _half_images(60000),
         "calibration/symbolic_batch": lambda: {"image": _ramp(4, 16, 4, 4)},
+        "calibration/ten_samples": lambda: {"x": _growing(10, 16, 4, 4)},
+        "calibration/tiny_half_activations": lambda: _half_images(1e-5),
         "precision/activation_scale_underflows": lambda: {"x": _ramp(1, 16, 8, 8) * np.float32(1e-5)},
         "precision/empty_input_of_concat": lambda: {"x": _ramp(16, 16), "nothing": np.zeros((16, 0), np.float32)},
         "precision/masked_by_lowest": lambda: _masked_row(np.bool_, 1),
@@ -290,6 +333,7 @@ CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingP
         "subgraphs/if_convs": lambda: _choices(_ramp(2, 16, 8, 8), True, False),
         "subgraphs/if_one_never_runs": lambda: _choices(_ramp(2, 16, 8, 8), True, True),
         "subgraphs/loop_without_rounds": lambda: {"x": _ramp(32, 16), "trips": np.zeros(1, np.int64)},
+        "residual/mask_of_minus_10000": _scores_and_mask,
         "subgraphs/mask_in_a_branch": lambda: {**_masked_row(np.bool_), "choice": np.array([True])},
         "subgraphs/transposed_in_a_branch": lambda: _choices(_ramp(64, 16), True, False),
         "subgraphs/weight_of_two_branches": lambda: _choices(_ramp(64, 16), True, False),
