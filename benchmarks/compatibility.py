@@ -20,6 +20,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from markdown_text import escaped, row, table_head
+
 from onnxq.corpus.case import load_case
 from onnxq.corpus.checks import run_check
 from onnxq.corpus.discover import find_cases
@@ -214,22 +216,6 @@ def verdict(result: Result) -> str:
 def adds_text(result: Result) -> str:
     adds = [f"{add}: {' + '.join(names) or 'none'}" for add, names in result.adds.items()]
     return f" [{escaped('; '.join(adds))}]" if adds else ""
-
-
-def escaped(text: str, limit: int = 200) -> str:
-    """As text that Markdown takes for nothing else."""
-    shown = " ".join(text.split())
-    shown = shown if len(shown) <= limit else f"{shown[:limit]}..."
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in shown)
-
-
-def table_head(names: Sequence[str]) -> Iterator[str]:
-    yield row(names)
-    yield row(["---"] * len(names))
-
-
-def row(cells: Iterable[object]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
