@@ -15,13 +15,13 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from zoo_measure import EXPORTERS, Add, Result, measure, verdicts_of
 from zoo_page import page
 
+from onnxq.errors import PeerError
 from onnxq.quantizers.process import run_program
 
 REPOSITORY = Path(__file__).parents[1]
@@ -82,44 +82,57 @@ OTHERS = (
 )
 
 
-def export(model: str, folder: Path, python: str, time_limit: float) -> str:
-    """Have an architecture exported unless it is there already; says what went wrong, "" if nothing."""
-    if (folder / f"{model}.json").exists():
-        return ""
-    ended = run_program([python, str(EXPORT), str(folder), model], time_limit=time_limit)
-    return "" if ended.is_success else f"the export {ended.how}: {ended.output.rpartition(chr(10))[2]}"
+@dataclass(frozen=True)
+class Places:
+    """Where the exports, a Python that has timm, and one that has ModelOpt are; and how long a step may take."""
+
+    folder: Path
+    python: str | None
+    modelopt_python: str | None
+    time_limit: float
 
 
-def run_all(
-    models: Sequence[str],
-    exporters: Sequence[str],
-    folder: Path,
-    python: str,
-    modelopt_python: str | None,
-    limit: float,
-) -> list[Result]:
-    """Each file in a process of its own: one that breaks takes no other with it."""
-    results = []
+def exporters_of(model: str, chosen: Sequence[str] | None) -> list[str]:
+    return list(chosen or (EXPORTERS if model in PROMISED else ("trace",)))
+
+
+def is_exported(model: str, exporters: Sequence[str], folder: Path) -> bool:
+    file = folder / f"{model}.json"
+    return file.exists() and set(exporters) <= set(json.loads(file.read_text(encoding="utf-8"))["exports"])
+
+
+def run_all(models: Sequence[str], chosen: Sequence[str] | None, places: Places) -> Iterator[Result]:
     for model in models:
-        error = export(model, folder, python, limit)
+        exporters = exporters_of(model, chosen)
+        error = "" if is_exported(model, exporters, places.folder) else export(model, exporters, places)
         for exporter in exporters:
-            if error:
-                result = Result(model, exporter, errors={"export": error})
-            else:
-                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                    try:
-                        result = pool.submit(measure, model, exporter, folder, modelopt_python, limit).result()
-                    except BrokenProcessPool:
-                        result = Result(model, exporter, errors={"onnxq": "the process that measured it died"})
-            results.append(result)
-            print(said(result), file=sys.stderr)
-    return results
+            yield Result(model, exporter, errors={"export": error}) if error else run(model, exporter, places)
+
+
+def export(model: str, exporters: Sequence[str], places: Places) -> str:
+    """Have an architecture exported; says what went wrong, "" if nothing."""
+    arguments = [str(places.python), str(EXPORT), str(places.folder), model, *exporters]
+    try:
+        ended = run_program(arguments, time_limit=places.time_limit)
+    except PeerError as error:
+        return str(error)
+    return "" if ended.is_success else f"{places.python} {ended.how}: {ended.output.rpartition(chr(10))[2]}"
+
+
+def run(model: str, exporter: str, places: Places) -> Result:
+    """Measure one file in a process of its own: if that breaks, it takes no other with it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        job = pool.submit(measure, model, exporter, places.folder, places.modelopt_python, places.time_limit)
+        try:
+            return job.result()
+        except Exception as error:  # whatever it is, the other files still count
+            return Result(model, exporter, errors={"measuring": f"{type(error).__name__}: {error}"})
 
 
 def said(result: Result) -> str:
-    verdicts = "; ".join(f"{tool} {verdicts_of(result.known, tool)}" for tool in result.sqnr)
+    verdicts = "".join(f"; {tool}: {verdicts_of(result.known, tool)}" for tool in result.sqnr)
     errors = "".join(f"; {what} failed: {why}" for what, why in result.errors.items())
-    return f"{result.model}, {result.exporter}: {len(result.adds)} Adds; {verdicts}{errors}"
+    return f"{result.model}, {result.exporter}: {len(result.adds)} Adds{verdicts}{errors}"
 
 
 def broken_promises(results: Iterable[Result]) -> Iterator[str]:
@@ -131,24 +144,23 @@ def broken_promises(results: Iterable[Result]) -> Iterator[str]:
         where = f"{result.model}, {result.exporter}"
         yield from (f"{where}: {what} failed: {why}" for what, why in result.errors.items() if what != "modelopt")
         yield from (f"{where}: no Add of the file is that of {module}" for module in result.missing)
-        for add in result.known:
+        for add in result.known if "onnxq" in result.sqnr else ():
             found = add.verdict("onnxq")
             if found != promised and not (found == "none" and add.rule == "R9"):
-                yield f"{where}: of the Add in {add.module} {found} is quantized, not {promised}, by {add.rule}"
+                yield f"{where}: of the Add in {add.module} onnxq quantizes {found}, not {promised}, by {add.rule}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--models-dir", type=Path, metavar="FOLDER", help="for the exports; what is there is used again"
-    )
-    parser.add_argument("--python", metavar="PATH", help="a Python that has timm, for what isn't exported yet")
-    parser.add_argument("--modelopt-python", metavar="PATH", help="a Python that has ModelOpt; without it onnxq only")
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="these architectures of timm, not the usual ones")
-    parser.add_argument("--exporters", nargs="+", choices=EXPORTERS, default=[*EXPORTERS], help="default: both")
-    parser.add_argument("--time-limit", type=float, default=600.0, metavar="SECONDS", help="for one step (600)")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="write the results to this file, as JSON")
-    parser.add_argument("--render", type=Path, metavar="FILE", help="run nothing, take the results from this file")
+    add = parser.add_argument
+    add("--models-dir", type=Path, metavar="FOLDER", help="for the exports; what is there is used again")
+    add("--python", metavar="PATH", help="a Python that has timm, for what isn't exported yet")
+    add("--modelopt-python", metavar="PATH", help="a Python that has ModelOpt; without it onnxq only")
+    add("--models", nargs="+", metavar="NAME", help="these architectures of timm, not the usual ones")
+    add("--exporters", nargs="+", choices=EXPORTERS, help="default: both where something has to hold, else trace")
+    add("--time-limit", type=float, default=600.0, metavar="SECONDS", help="for one step (600)")
+    add("--keep", type=Path, metavar="FILE", help="write the results to this file, as JSON")
+    add("--render", type=Path, metavar="FILE", help="run nothing, take the results from this file")
     given = parser.parse_args()
     if given.render:
         results = read(given.render)
@@ -157,17 +169,21 @@ def main() -> int:
     else:
         models = given.models or [*PROMISED, *OTHERS]
         given.models_dir.mkdir(parents=True, exist_ok=True)
-        absent = [model for model in models if not (given.models_dir / f"{model}.json").exists()]
+        absent = [m for m in models if not is_exported(m, exporters_of(m, given.exporters), given.models_dir)]
         if absent and given.python is None:
             parser.error(f"--python is needed, to export {', '.join(absent)}")
-        results = run_all(
-            models, given.exporters, given.models_dir, given.python, given.modelopt_python, given.time_limit
-        )
-    if given.keep:
-        given.keep.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+        places = Places(given.models_dir.resolve(), given.python, given.modelopt_python, given.time_limit)
+        results = []
+        for result in run_all(models, given.exporters, places):
+            print(said(result), file=sys.stderr)
+            results.append(result)
+            if given.keep:
+                given.keep.write_text(json.dumps([asdict(r) for r in results], indent=1), encoding="utf-8")
+    if not any(result.nodes for result in results):
+        sys.exit("no model could be exported and measured, so there is nothing to write")
     PAGE.write_text("\n".join(page(results, PROMISED)), encoding="utf-8")
     broken = list(broken_promises(results))
-    print("\n".join(broken), file=sys.stderr)
+    print("\n".join(broken or ["what has to hold holds"]), file=sys.stderr)
     return int(bool(broken))
 
 

@@ -1,11 +1,11 @@
 """Exports one architecture of timm, and writes down what its own code adds to what. Run by zoo.py in another Python.
 
-    python zoo_export.py FOLDER resnet18
+    python zoo_export.py FOLDER resnet18 trace dynamo
 
 Needs torch, torchvision, timm, onnx and onnxscript, and nothing of onnxq. Into FOLDER go
 
-    resnet18.onnx           by torch's tracing exporter
-    resnet18.dynamo.onnx    by its newer one
+    resnet18.onnx           for "trace", torch's tracing exporter
+    resnet18.dynamo.onnx    for "dynamo", its newer one
     resnet18.npz            "calibration" and "test" samples, and the two operands of each Add whose skip is known
     resnet18.json           versions, the input's shape, where each Add stands, and what went wrong
 
@@ -147,6 +147,8 @@ def load_timm() -> Any:
 def create(name: str) -> tuple[nn.Module, list[int]]:
     """The model, and the shape of the smallest input that it takes."""
     timm = load_timm()
+    if not timm.is_model(name):
+        raise SystemExit(f'timm {timm.__version__} has no architecture "{name}"')
     made_for = timm.get_pretrained_cfg(name).input_size if timm.is_model_pretrained(name) else (3, 224, 224)
     tries = [(size, given) for size in (*SIZES, made_for[-1]) for given in ({"img_size": size}, {})]
     why = ""
@@ -187,14 +189,15 @@ def make_realistic(model: nn.Module, shape: list[int]) -> None:
     model.eval()
 
 
-def export_all(model: nn.Module, sample: Tensor, file: Path) -> dict[str, dict[str, Any]]:
-    """With either exporter: seconds, and what went wrong, if anything."""
+def export_all(model: nn.Module, sample: Tensor, file: Path, exporters: list[str]) -> dict[str, dict[str, Any]]:
+    """With each exporter: seconds, and what went wrong, if anything."""
     ways: dict[str, tuple[Path, dict[str, Any]]] = {
         "trace": (file.with_suffix(".onnx"), {"dynamo": False, "opset_version": 17}),
         "dynamo": (file.with_suffix(".dynamo.onnx"), {"dynamo": True, "external_data": False, "verbose": False}),
     }
     done = {}
-    for way, (target, options) in ways.items():
+    for way in exporters:
+        target, options = ways[way]
         start, error = time.perf_counter(), ""
         target.unlink(missing_ok=True)
         try:
@@ -205,7 +208,7 @@ def export_all(model: nn.Module, sample: Tensor, file: Path) -> dict[str, dict[s
     return done
 
 
-def main(folder: str, name: str) -> None:
+def main(folder: str, name: str, *exporters: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     model, shape = create(name)
@@ -217,7 +220,7 @@ def main(folder: str, name: str) -> None:
         model(test)
     file = Path(folder, name)
     with torch.no_grad():
-        exports = export_all(model, test, file)
+        exports = export_all(model, test, file, list(exporters))
     operands = {f"{n}.{side}": getattr(a, side) for n, a in enumerate(watcher.known) for side in ("skip", "branch")}
     np.savez(file.with_suffix(".npz"), calibration=calibration.numpy(), test=test.numpy(), **operands)
     about = {

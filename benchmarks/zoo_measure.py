@@ -101,46 +101,47 @@ class Result:
 def measure(model: str, exporter: str, folder: Path, modelopt_python: str | None, time_limit: float) -> Result:
     """Quantize one exported file with both tools, and hold what they do with its Adds against PyTorch."""
     about = json.loads((folder / f"{model}.json").read_text(encoding="utf-8"))
-    facts = (model, exporter, about["versions"], about["input"])
+    result = Result(model, exporter, about["versions"], about["input"])
     failed = about["exports"][exporter]["error"]
     if failed:
-        return Result(*facts, errors={"export": failed})
+        return replace(result, errors={"export": failed})
     samples = np.load(folder / f"{model}.npz")
     proto = onnx.load_model(folder / f"{model}{EXPORTERS[exporter]}")
-    test = {"x": samples["test"]}
     made = {"onnxq": with_onnxq(proto, samples["calibration"])}
     if modelopt_python:
         made["modelopt"] = with_modelopt(proto, samples["calibration"], modelopt_python, time_limit)
-    results = {tool: one.model for tool, one in made.items() if one.model is not None}
-    errors = {tool: one.error for tool, one in made.items() if one.error}
-    adds, missing = find_adds(proto, test, about["adds"], samples)
-    reads = {tool: quantized_inputs(ModelPair(proto, result)) for tool, result in results.items()}
-    reference, sqnr = run_model(proto, [test]), {}
-    for tool, result in results.items():
-        try:
-            sqnr[tool] = min(output_sqnr(reference, run_model(result, [test])).values())
-        except OnnxqError as error:
-            errors[tool] = str(error)
-    return Result(
-        *facts,
-        sum(node.op_type != "Constant" for node in proto.graph.node),
-        [
-            replace(
-                add,
-                rule=made["onnxq"].rules.get(add.output, ""),
-                quantized={
-                    tool: [slot for slot, name in enumerate(add.operands) if name in found.get(add.output, ())]
-                    for tool, found in reads.items()
-                },
-            )
-            for add in adds
-        ],
-        missing,
-        [f"{v.invariant}: {v.where}" for v in check(proto, results["onnxq"])] if "onnxq" in results else [],
-        sqnr,
-        {tool: one.seconds for tool, one in made.items()},
-        errors,
+    adds, missing = find_adds(proto, samples, about["adds"])
+    sqnr, errors = {}, {tool: one.error for tool, one in made.items() if one.error}
+    for tool, one in made.items():
+        if one.model is not None:
+            adds = [with_reads(add, tool, quantized_inputs(ModelPair(proto, one.model))) for add in adds]
+            try:
+                sqnr[tool] = sqnr_of(proto, one.model, samples["test"])
+            except OnnxqError as error:
+                errors[tool] = f"its result doesn't run: {error}"
+    own = made["onnxq"]
+    return replace(
+        result,
+        versions={**about["versions"], **{tool: one.version for tool, one in made.items()}},
+        nodes=sum(node.op_type != "Constant" for node in proto.graph.node),
+        adds=[replace(add, rule=own.rules.get(add.output, "")) for add in adds],
+        missing=missing,
+        violations=[f"{v.invariant}: {v.where}" for v in check(proto, own.model)] if own.model is not None else [],
+        sqnr=sqnr,
+        seconds={tool: one.seconds for tool, one in made.items()},
+        errors=errors,
     )
+
+
+def with_reads(add: Add, tool: str, found: Mapping[str, Sequence[str]]) -> Add:
+    """The Add with what a tool quantizes of it; `found` has it by the first output of each node."""
+    slots = [slot for slot, name in enumerate(add.operands) if name in found.get(add.output, ())]
+    return replace(add, quantized={**add.quantized, tool: slots})
+
+
+def sqnr_of(reference: onnx.ModelProto, result: onnx.ModelProto, sample: NDArray[Any]) -> float:
+    expected, got = (run_model(model, [{"x": sample}]) for model in (reference, result))
+    return min(output_sqnr(expected, got).values())
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Made:
     """What a tool made of a model; of onnxq also the rule that decided on each node, by its first output."""
 
     model: onnx.ModelProto | None
+    version: str
     seconds: float
     error: str = ""
     rules: Mapping[str, str] = field(default_factory=dict)
@@ -158,10 +160,10 @@ def with_onnxq(model: onnx.ModelProto, calibration: NDArray[Any]) -> Made:
     try:
         result = onnxq.quantize(model, calibration_data={"x": calibration}, **OPTIONS)
     except Exception as error:  # a crash is a finding, too
-        return Made(None, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+        return Made(None, onnxq.__version__, time.perf_counter() - start, f"{type(error).__name__}: {error}")
     placement = result.placement
     rules = {placement.labels[edge].output: decision.reason.rule.name for edge, decision in placement.items()}
-    return Made(result.model, time.perf_counter() - start, "", rules)
+    return Made(result.model, onnxq.__version__, time.perf_counter() - start, rules=rules)
 
 
 def with_modelopt(model: onnx.ModelProto, calibration: NDArray[Any], python: str, time_limit: float) -> Made:
@@ -170,19 +172,16 @@ def with_modelopt(model: onnx.ModelProto, calibration: NDArray[Any], python: str
     try:
         result = quantizer.quantize(model, {"x": calibration}, OPTIONS)
     except OnnxqError as error:
-        return Made(None, time.perf_counter() - start, str(error))
-    return Made(result, time.perf_counter() - start)
+        return Made(None, quantizer.version, time.perf_counter() - start, str(error))
+    return Made(result, quantizer.version, time.perf_counter() - start)
 
 
 def find_adds(
-    model: onnx.ModelProto,
-    sample: Mapping[str, NDArray[Any]],
-    known: Sequence[Mapping[str, str]],
-    operands: Mapping[str, NDArray[Any]],
+    model: onnx.ModelProto, samples: Mapping[str, NDArray[Any]], known: Sequence[Mapping[str, str]]
 ) -> tuple[list[Add], list[str]]:
     """The Adds of a file, with the skip where PyTorch knows it; and where known ones stand that the file hasn't."""
-    values = values_inside(model, sample)
-    waiting = {n: (operands[f"{n}.skip"], operands[f"{n}.branch"]) for n in range(len(known))}
+    values = values_inside(model, {"x": samples["test"]})
+    waiting = {n: (samples[f"{n}.skip"], samples[f"{n}.branch"]) for n in range(len(known))}
     where = ["{module} ({block})".format(**add) for add in known]
     adds = []
     for node in model.graph.node:

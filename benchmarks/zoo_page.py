@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from markdown_text import escaped, row, table_head
 from zoo_measure import TOOLS, Add, Result, verdicts_of
 
-import onnxq
-
 EXPORTER_NAMES = {
     "trace": "the tracing exporter (`dynamo=False`, opset 17)",
     "dynamo": "the newer exporter (`dynamo=True`)",
@@ -23,17 +21,19 @@ def page(results: Sequence[Result], promised: Mapping[str, str]) -> Iterator[str
         results: What came of each file.
         promised: Architecture -> what onnxq has to quantize of each of its residual Adds: "skip" or "none".
     """
-    versions = next(r.versions for r in results if r.versions)
-    peers = [tool for tool in TOOLS if any(tool in r.seconds for r in results)]
-    architectures = len({r.model for r in results})
-    libraries = f"timm {versions['timm']}, torch {versions['torch']}"
+    versions = {name: version for r in results for name, version in r.versions.items()}
+    tools = [tool for tool in TOOLS if any(tool in r.seconds for r in results)]
+    names = " and ".join(f"{tool} {versions[tool]}" for tool in tools)
+    count = len({r.model for r in results})
     yield "# Architectures of timm\n"
     yield f"""\
-What onnxq {onnxq.__version__} and ModelOpt 0.47.0 do with the residual Adds of {architectures} architectures, in the
-files that torch exports. {libraries}, random weights, inputs as small as each architecture takes,
-calibration by "max" on the same 4 samples. [](contributing.md) tells how to make the environments. This page is written by
+What {names} do with the residual Adds of {count} architectures,
+in the files that torch exports: timm {versions["timm"]}, torch {versions["torch"]}, random weights, inputs as small as
+each architecture takes, calibration by "max" on the same 4 samples. This page is written by
 
     python benchmarks/zoo.py --models-dir FOLDER --python PYTHON_WITH_TIMM --modelopt-python PYTHON_WITH_MODELOPT
+
+and benchmarks/README.md tells how to make the two environments.
 
 **Which operand is the skip** is read off the running PyTorch model, and not by any of onnxq's code. Where a module adds
 two tensors of one shape, the skip is the one that it carries past its branch: what the module was given, what it last
@@ -41,10 +41,10 @@ added to that, or what comes from a child that the authors call `downsample`, `s
 operands are so, such as where HRNet fuses its streams, the skip isn't known, and the Add is only compared. In the file
 an Add is found again by the values of its operands.
 """
-    yield from promises(results, promised, peers)
+    yield from promises(results, promised, tools)
     for exporter in dict.fromkeys(r.exporter for r in results):
-        yield from overview([r for r in results if r.exporter == exporter], exporter, peers)
-    yield from differences(results, peers)
+        yield from overview([r for r in results if r.exporter == exporter], exporter, tools)
+    yield from differences(results, tools)
     yield from troubles(results)
 
 
@@ -52,6 +52,8 @@ def promises(results: Sequence[Result], promised: Mapping[str, str], tools: Sequ
     yield "## What has to hold\n"
     for verdict, says in (("skip", "exactly the skip is quantized"), ("none", "both inputs stay float")):
         chosen = [r for r in results if promised.get(r.model) == verdict]
+        if not chosen:
+            continue
         yield f"Of each residual Add of these {says}. Such Adds / all whose skip is known:\n"
         yield from table_head(["architecture", "exporter", *tools])
         for result in chosen:
@@ -72,7 +74,8 @@ def overview(results: Sequence[Result], exporter: str, tools: Sequence[str]) -> 
     yield """\
 Adds: of two computed tensors of one shape. Known: those whose skip is known, and what each tool quantizes of them.
 Alike: Adds of which both tools quantize the same inputs. Violations: of `onnxq check` in onnxq's result. SQNR of the
-output on a fifth sample, in dB; with random weights it says little but within one row. Seconds: ModelOpt's with its own process.
+output on a fifth sample, in dB; with random weights it says little but within one row. Seconds: ModelOpt's with its own
+process.
 """
     verdicts = [f"{tool}: of known" for tool in tools]
     numbers = [f"{tool}: {what}" for what in ("SQNR", "seconds") for tool in tools]
