@@ -355,6 +355,26 @@ def test_under_the_other_policy_both_inputs_may_be_quantized() -> None:
     assert not check(before, after, policy="onnxruntime")
 
 
+@pytest.mark.parametrize("inputs", ["a, b", "b, a"])
+@pytest.mark.parametrize(("kernel", "is_tie"), [((16, 16, 3, 3), True), ((16, 16, 1, 1), False)])
+def test_of_a_tie_either_input_may_be_the_skip(inputs: str, kernel: tuple[int, ...], is_tie: bool) -> None:
+    """Two convolutions of one input each: of the same size, or one smaller than the other, whose result is the skip."""
+    before = text_model(
+        f"a = Conv(x, w1) b = Conv(z, w2) y = Add({inputs})", "float[1,16,8,8] x, float[1,16,8,8] z", w2=kernel
+    )
+    after = quantize_int8(before).model
+    assert not check(before, after)
+    add = node(after, "y")
+    (skip,) = (slot for slot, name in enumerate(add.input) if name not in ("a", "b"))
+    tensor = inputs.split(", ")[skip]
+    add.input[skip] = tensor
+    assert [v.invariant for v in check(before, after, only=["residual-skip-only"])] == ["residual-skip-only"]
+    insert_pair(after, add, 1 - skip)
+    assert bool(check(before, after, only=["residual-skip-only"])) != is_tie
+    add.input[skip] = pair_nodes(after, tensor)[1].output[0]
+    assert [v.invariant for v in check(before, after, only=["residual-skip-only"])] == ["residual-skip-only"]
+
+
 def test_quantized_inputs_by_node() -> None:
     before = float_model()
     found = quantized_inputs(ModelPair(before, quantized(before)))

@@ -16,6 +16,8 @@ def residual_skip_only(pair: ModelPair) -> list[Violation]:
     """Of a residual Add exactly the skip is quantized; none, if the trunk's convolution is float (R5 to R9).
 
     Only for targets that fold the Add into the convolution. An Add that the user didn't select has no quantized input.
+    Where the branches are equally long and heavy (R7), a kernel can fold the Add into either, so either input may be
+    the skip.
     """
     if pair.policy != "tensorrt":
         return []
@@ -29,13 +31,15 @@ def residual_skip_only(pair: ModelPair) -> list[Violation]:
         if residual.skip is None or residual.backbone is None or pair.counterpart(residual.node) is None:
             continue
         rule = pair.plan.placement[Edge(residual.node, residual.skip)].reason.rule
-        allowed: list[set[int]] = [] if rule in _UNSELECTED else [{residual.skip}]
+        skips = (0, 1) if residual.is_tie else (residual.skip,)
+        allowed: list[set[int]] = [] if rule in _UNSELECTED else [{skip} for skip in skips]
         if rule in _UNSELECTED or set(quantized.get(residual.backbone, {})) < {0, 1}:
             allowed.append(set())
         got = set(quantized.get(residual.node, {}))
         if got not in allowed:
             names = [index.tensor_names[t] for t in index.inputs[residual.node]]
-            expected = f'only the skip "{names[residual.skip]}" is quantized ({residual.why})'
+            skip = " or ".join(f'"{names[slot]}"' for slot in skips)
+            expected = f"only the skip {skip} is quantized ({residual.why})"
             if rule in _UNSELECTED:
                 expected = f"no input is quantized: {rule.value}"
             shown = " and ".join(f'"{names[slot]}"' for slot in sorted(got)) or "neither input"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxq.graph import ABSENT, ROOT, Dominators, Fingerprints, GraphIndex, build_fingerprints
 from onnxq.placement.backbone import Backbones
@@ -70,6 +70,7 @@ class ResidualAdd:
         looked_at: Nodes that the rule looked at.
         why: What it saw, for a person.
         inputs: What was found out about either input; empty if neither was looked at.
+        is_tie: Whether the branches are equally long and heavy: then either input could as well be the skip.
     """
 
     node: int
@@ -81,6 +82,7 @@ class ResidualAdd:
     looked_at: tuple[int, ...]
     why: str
     inputs: tuple[AddInput, ...] = ()
+    is_tie: bool = False
 
     @property
     def is_residual(self) -> bool:
@@ -96,6 +98,15 @@ def find_residuals(index: GraphIndex, dominators: Dominators, backbones: Backbon
         for number, node in enumerate(index.nodes)
         if node.op_type in RESIDUAL and is_default_domain(node)
     ]
+
+
+class _Comparison(NamedTuple):
+    """Which of two branches is the trunk, by which rule, what was compared, and whether size didn't tell them apart."""
+
+    trunk: int
+    rule: Rule
+    said: str
+    is_tie: bool = False
 
 
 class _Finder:
@@ -129,14 +140,14 @@ class _Finder:
             return ResidualAdd(add, None, None, None, fork, Rule.R1, looked_at, why, tuple(inputs))
         if not fusible:
             return ResidualAdd(add, None, None, None, fork, Rule.R4, looked_at, said, tuple(inputs))
-        trunk, rule = fusible[0], Rule.R5
+        trunk, rule, is_tie = fusible[0], Rule.R5, False
         if len(fusible) == 2:
             inputs = [replace(one, length=self._length(slot, add, fork)) for slot, one in enumerate(inputs)]
-            trunk, rule, compared = self._longer(add, inputs, fork)
+            trunk, rule, compared, is_tie = self._longer(add, inputs, fork)
             said = f"{said}; {compared}"
         why = f"{said}; so the trunk is input {trunk}, the skip is input {1 - trunk}"
         backbone = inputs[trunk].backbone
-        return ResidualAdd(add, trunk, 1 - trunk, backbone, fork, rule, looked_at, why, tuple(inputs))
+        return ResidualAdd(add, trunk, 1 - trunk, backbone, fork, rule, looked_at, why, tuple(inputs), is_tie)
 
     def _look_at(self, slot: int, add: int, fork: int) -> AddInput:
         """R2 and R4: the backbone, and whether computing the other input needs it.
@@ -161,7 +172,7 @@ class _Finder:
     def _length(self, slot: int, add: int, fork: int) -> Length:
         return length_from(self._index, self._longest, fork, self._index.inputs[add][slot], add)
 
-    def _longer(self, add: int, inputs: Sequence[AddInput], fork: int) -> tuple[int, Rule, str]:
+    def _longer(self, add: int, inputs: Sequence[AddInput], fork: int) -> _Comparison:
         """R6 and R7: the input whose branch is longer, then heavier, then first by what it computes."""
         index = self._index
         start = "the graph's inputs" if fork == ROOT else f"the fork {describe(index.nodes[fork])}"
@@ -183,15 +194,16 @@ class _Finder:
         ]
         what, order = next((what, order) for what, order in first if order(one) != order(two))
         trunk = int(order(two) < order(one))
-        return trunk, Rule.R7, f"the branches are equally long and heavy; that of input {trunk} comes first by {what}"
+        said = f"the branches are equally long and heavy; that of input {trunk} comes first by {what}"
+        return _Comparison(trunk, Rule.R7, said, is_tie=True)
 
     def _larger(
         self, rule: Rule, before: str, what: str, sizes: Sequence[tuple[int, int]], units: tuple[str, str]
-    ) -> tuple[int, Rule, str]:
+    ) -> _Comparison:
         trunk = int(sizes[1] > sizes[0])
         (first, second), (other_first, other_second) = sizes[trunk], sizes[1 - trunk]
         said = f"{first} {units[0]} and {second} {units[1]} against {other_first} and {other_second}"
-        return trunk, rule, f"{before}the branch of input {trunk} is {what}: {said}"
+        return _Comparison(trunk, rule, f"{before}the branch of input {trunk} is {what}: {said}")
 
 
 def why_no_candidate(index: GraphIndex, node: int) -> str:
