@@ -316,6 +316,7 @@ CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingP
         "calibration/tiny_half_activations": lambda: _half_images(1e-5),
         "precision/activation_scale_underflows": lambda: {"x": _ramp(1, 16, 8, 8) * np.float32(1e-5)},
         "precision/empty_input_of_concat": lambda: {"x": _ramp(16, 16), "nothing": np.zeros((16, 0), np.float32)},
+        "precision/huge_activations_beside_int8": lambda: {"x": _ramp(1, 16, 8, 8) * np.float32(4e6)},
         "precision/masked_by_lowest": lambda: _masked_row(np.bool_, 1),
         "precision/masked_by_product": lambda: _masked_row(np.int64, 1),
         "precision/narrowing_pair": _tiny_value,

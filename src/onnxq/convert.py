@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnxq.calibration import CalibrationData, Setup, collect_max, evaluate_constants, make_feeds
+from onnxq.calibration import CalibrationData, Range, Setup, collect_max, evaluate_constants, make_feeds
 from onnxq.errors import UsageError, VerificationError
 from onnxq.graph import GraphIndex, Use, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
@@ -23,6 +25,7 @@ from onnxq.precision import (
     assign,
     computed_constants,
     float_activations,
+    overflows,
     simplify_casts,
     unsuited_nodes,
     write_precision,
@@ -81,6 +84,7 @@ def lower(
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_exclude: Sequence[str] | None = None,
     also_excluded: Set[int] = frozenset(),
+    seen: Mapping[str, Range] = MappingProxyType({}),
 ) -> Lowered:
     """Lower a prepared model, which is used up by that.
 
@@ -91,6 +95,8 @@ def lower(
         op_types_to_exclude: Op types that stay float32.
         nodes_to_exclude: Regular expressions; nodes whose whole name matches one stay float32.
         also_excluded: Numbers of further nodes that stay float32.
+        seen: Key of a tensor -> the least and the greatest value that calibration saw of it. What holds values beyond
+            the range of the type stays float32.
 
     Returns:
         The lowered model, and what stayed float32.
@@ -104,7 +110,14 @@ def lower(
     excluded = nodes_of_types(index, "op_types_to_exclude_fp16", op_types_to_exclude)
     excluded |= matching_nodes(index, "nodes_to_exclude_fp16", nodes_to_exclude)
     excluded |= also_excluded
-    assignment = assign(Operators(model, low), index, low, excluded=excluded, computed=_computed(model, index))
+    assignment = assign(
+        Operators(model, low),
+        index,
+        low,
+        excluded=excluded,
+        beyond=_beyond(index, low, seen),
+        computed=_computed(model, index),
+    )
     kept = _kept(index, assignment)
     write_precision(model, index, assignment, low, keep_io_types=keep_io_types)
     simplify_casts(model, infer_types(model)[0])
@@ -250,6 +263,12 @@ def _computed(model: onnx.ModelProto, index: GraphIndex) -> Callable[[int], NDAr
     keys = {tensor: index.key(Use(index.tensor_scope[tensor], tensor)) for tensor in computed_constants(index)}
     values = evaluate_constants(model, list(keys.values()))
     return lambda tensor: values[keys[tensor]] if tensor in keys else None
+
+
+def _beyond(index: GraphIndex, low: int, seen: Mapping[str, Range]) -> set[int]:
+    """The tensors at which there were values beyond the range of a half-precision type."""
+    wide = {key for key, found in seen.items() if overflows(np.array([found.low, found.high]), low)}
+    return {t for t, scope in enumerate(index.tensor_scope) if wide and index.key(Use(scope, t)) in wide}
 
 
 def _kept(index: GraphIndex, assignment: Assignment) -> tuple[KeptFloat, ...]:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -23,6 +24,7 @@ from onnxq.calibration import (
     Feeds,
     GivenRanges,
     MemoryBound,
+    Range,
     Ranges,
     Setup,
     Statistics,
@@ -30,6 +32,7 @@ from onnxq.calibration import (
     evaluate_constants,
     make_feeds,
     pick_ranges,
+    scale_vanishes,
     why_unrunnable,
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
@@ -37,8 +40,10 @@ from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, Verifi
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
 from onnxq.placement import (
+    TOO_SMALL,
     Placement,
     SelectionOptions,
+    Unseen,
     activation_type_of,
     place,
     unfolded_normalizations,
@@ -216,6 +221,7 @@ def quantize(
         found, missing = collect_statistics(plan, feeds, calibrator, memory_limit=memory_limit, tell=tell), ()
     own = found.ranges()
     unseen = why_unseen(plan.index, plan.placement, own.never_finite)
+    unseen = {**unseen, **_too_small(plan, found.share(own, plan.placement.scale_groups))}
     warnings += unseen_warnings(plan.index, unseen)
     unseen = {**unseen, **dict.fromkeys(uses_of(plan.index, plan.placement, missing), "has no scale in the cache")}
     while unseen:
@@ -235,6 +241,7 @@ def quantize(
             keep_io_types=keep_io_types,
             op_types_to_exclude=op_types_to_exclude_fp16,
             nodes_to_exclude=nodes_to_exclude_fp16,
+            seen={key: Range(seen.low, seen.high) for key, seen in found.items() if seen is not None},
         )
         quantized, kept = lowered.model, lowered.kept
     warnings += _verify(quantized)
@@ -360,6 +367,17 @@ def _place(prepared: Prepared, placer: Callable[..., Placement]) -> Plan:
     if not any(found.is_float for found in index.tensor_types):
         raise InvalidModelError("the model holds no float tensor, so there is nothing to quantize")
     return Plan(prepared, index, placer(index))
+
+
+def _too_small(plan: Plan, ranges: Ranges) -> Unseen:
+    """The float16 tensors that no float16 scale serves, with the reason."""
+    index = plan.index
+    halves = [
+        use
+        for use in uses_of(index, plan.placement, ranges)
+        if index.tensor_types[use.tensor].elem_type == TensorProto.FLOAT16
+    ]
+    return {use: TOO_SMALL for use in halves if scale_vanishes(ranges[index.key(use)], np.float16)}
 
 
 def _quantizes_half(plan: Plan) -> bool:

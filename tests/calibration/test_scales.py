@@ -7,22 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from onnxq.calibration import Range, Ranges, activation_scale, weight_scales
+from onnxq.calibration import Range, Ranges, activation_scale, scale_vanishes, weight_scales
 from onnxq.errors import CalibrationError
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def is_normal(scales: np.ndarray, dtype: type) -> bool:
+def is_usable(scales: np.ndarray, dtype: type) -> bool:
+    """Whether no scale is off by more than 1 %."""
     limits = np.finfo(dtype)
-    return bool(np.all((scales >= limits.smallest_normal) & (scales <= limits.max)))
+    least = 50 * limits.smallest_subnormal if dtype == np.float16 else limits.smallest_normal
+    return bool(np.all((scales >= least) & (scales <= limits.max)))
 
 
 @given(FINITE, FINITE, st.sampled_from([np.float32, np.float16]))
-def test_activation_scale_is_normal_and_covers_the_range(a: float, b: float, dtype: type) -> None:
+def test_activation_scale_is_usable_and_covers_the_range(a: float, b: float, dtype: type) -> None:
     scale = activation_scale(Range(min(a, b), max(a, b)), dtype=dtype)
     assert (scale.dtype, scale.shape) == (np.dtype(dtype), ())
-    assert is_normal(scale, dtype)
+    assert is_usable(scale, dtype)
     largest = max(abs(a), abs(b))
     if 0.1 < largest < 1e6 or (dtype == np.float32 and 1e-30 < largest < 1e30):
         assert float(scale) * 127 == pytest.approx(largest, rel=1e-3 if dtype == np.float16 else 1e-6)
@@ -47,14 +49,28 @@ def test_weight_scales_are_those_of_each_channel(values: np.ndarray, data: st.Da
     scales = weight_scales(values, axis, dtype=dtype)
     assert scales.shape == (values.shape[axis],)
     assert scales.dtype == dtype
-    assert is_normal(scales, dtype)
+    assert is_usable(scales, dtype)
     for scale, channel in zip(scales, np.moveaxis(values, axis, 0), strict=True):
         assert scale == weight_scales(channel, None, dtype=dtype)
         largest = float(np.abs(channel).max())
         if largest == 0:
-            assert scale == dtype(1 / 127)
+            assert float(scale) == pytest.approx(1 / 127, rel=1e-3)
         elif 0.1 < largest < 1000:
             assert float(scale) * 127 == pytest.approx(largest, rel=1e-3)
+
+
+@given(st.floats(4e-4, 6e4))
+def test_a_float16_scale_clips_nothing_and_is_close(largest: float) -> None:
+    """Numbers below 6.1e-5 have fewer digits in float16, and a scale that is rounded down clips."""
+    scale = float(activation_scale(Range(0.0, largest), dtype=np.float16))
+    assert largest <= scale * 127 <= 1.01 * largest
+
+
+@pytest.mark.parametrize(("largest", "dtype", "lost"), [(3.7e-4, np.float16, True), (3.8e-4, np.float16, False)])
+def test_values_too_small_for_a_scale(largest: float, dtype: type, lost: bool) -> None:
+    assert scale_vanishes(Range(-largest, 0.0), dtype) == lost
+    assert not scale_vanishes(Range(-largest, 0.0), np.float32)
+    assert not scale_vanishes(Range(0.0, 0.0), dtype)
 
 
 def test_pruned_channel_and_empty_weight() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import ModelProto
 
+import onnxq
+from onnxq.numerics import output_sqnr, run_model
 from onnxq.pipeline import make_plan
 from onnxq.placement import Placement, place, unseen_warnings, why_unseen
 from text_models import text_model
@@ -50,6 +53,22 @@ def test_both_operands_of_a_product_of_activations_stay_float() -> None:
     before, after, _ = placed_without(model, "b")
     assert before.activations == ["a", "b"]
     assert after.quantized == []
+
+
+@pytest.mark.parametrize("skip_first", [True, False])
+@pytest.mark.parametrize(("size", "quantized"), [(1e-5, False), (1e-2, True), (1.0, True)])
+def test_float16_tensors_of_tiny_values_stay_float(size: float, quantized: bool, skip_first: bool) -> None:
+    """No float16 scale is as small as their steps; what they are added to isn't quantized for that either."""
+    inputs = "s, t" if skip_first else "t, s"
+    model = text_model(
+        f"s = Relu(x) t = Conv(s, w1) y = Add({inputs})", "float16[1,16,8,8] x", "float16[1,16,8,8] y", dtype=np.float16
+    )
+    sample = (size * np.random.default_rng(0).uniform(-1, 1, (1, 16, 8, 8))).astype(np.float16)
+    result = onnxq.quantize(model, calibration_data=[{"x": sample}], calibration_method="max")
+    assert bool(result.placement.quantized) == quantized
+    assert ('tensor "s" holds values too small for a float16 scale and stays float' in result.warnings) != quantized
+    expected, got = (run_model(m, [{"x": sample}]) for m in (model, result.model))
+    assert min(output_sqnr(expected, got).values()) > 25.0
 
 
 BRANCHES = """

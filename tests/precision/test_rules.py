@@ -318,7 +318,7 @@ def test_an_old_opset_is_raised_for_half_scales() -> None:
     [
         ("qdq_scale_underflows", Kept.SCALE),
         ("qdq_scale_loses", Kept.SCALE),
-        ("qdq_scale_overflows", Kept.RANGE),
+        ("qdq_scale_overflows", Kept.WIDE),
     ],
 )
 def test_scales_that_half_precision_spoils_keep_their_pair(name: str, why: Kept) -> None:
@@ -330,7 +330,7 @@ def test_scales_that_half_precision_spoils_keep_their_pair(name: str, why: Kept)
             np.testing.assert_array_equal(values, float_values[tensor])
 
 
-@pytest.mark.parametrize(("scale", "why"), [(515, None), (516, Kept.RANGE)])
+@pytest.mark.parametrize(("scale", "why"), [(515, None), (516, Kept.WIDE)])
 def test_a_scale_whose_steps_reach_beyond_the_range_keeps_its_readers(scale: float, why: Kept | None) -> None:
     model = parse_model(
         head(19)

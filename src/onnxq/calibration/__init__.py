@@ -12,7 +12,7 @@ from onnxq.calibration.inputs import parse_shapes
 from onnxq.calibration.passes import Setup
 from onnxq.calibration.ranges import Range, Ranges
 from onnxq.calibration.runnable import why_unrunnable
-from onnxq.calibration.scales import activation_scale, weight_scales
+from onnxq.calibration.scales import activation_scale, scale_vanishes, weight_scales
 from onnxq.calibration.segments import MemoryBound
 from onnxq.calibration.statistics import Statistics, TensorStatistics, merge_statistics
 
@@ -41,6 +41,7 @@ __all__ = [
     "asymmetric_parameters",
     "bias_parameters",
     "scale_for_bias",
+    "scale_vanishes",
     "weight_scales",
     "evaluate_constants",
     "extract",

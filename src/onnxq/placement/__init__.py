@@ -11,9 +11,10 @@ from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement,
 from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.placement.selection import SelectionOptions
-from onnxq.placement.unseen import unseen_warnings, uses_of, why_unseen
+from onnxq.placement.unseen import TOO_SMALL, unseen_warnings, uses_of, why_unseen
 
 __all__ = [
+    "TOO_SMALL",
     "AddInput",
     "Bounds",
     "Decision",

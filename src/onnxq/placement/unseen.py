@@ -1,4 +1,8 @@
-"""What calibration saw no value of, and why: a tensor that was empty each time, or a body that never ran (rule P6)."""
+"""What can't be quantized for what calibration saw of it: nothing, or too small values (rule P6).
+
+A tensor that was empty each time has no range, nor has one in a body that never ran. A float16 tensor needs a float16
+scale, and there is none for values of 1e-5.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from onnxq.placement.placement import Placement
 
 _EMPTY = "was empty in every sample"
 _NEVER_RAN = "is in a body that never ran in calibration"
+TOO_SMALL = "holds values too small for a float16 scale"
+"""Why a float16 tensor can't be quantized."""
 
 
 def why_unseen(index: GraphIndex, placement: Placement, keys: Collection[str]) -> Unseen:

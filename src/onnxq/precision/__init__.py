@@ -5,6 +5,7 @@ from onnxq.precision.casts import simplify_casts
 from onnxq.precision.lower import write_precision
 from onnxq.precision.operators import Operators
 from onnxq.precision.suited import float_activations, unsuited_nodes
+from onnxq.precision.values import overflows
 
 __all__ = [
     "Assignment",
@@ -13,6 +14,7 @@ __all__ = [
     "assign",
     "computed_constants",
     "float_activations",
+    "overflows",
     "simplify_casts",
     "unsuited_nodes",
     "write_precision",

@@ -12,6 +12,12 @@ or where the division is a product, up to that:
     v -> Add(1e-12) -> Sqrt -> Div -> Conv                      float32 up to and with the Div, then half
     v -> Add(1e-12) -> Sqrt -> Reciprocal -> Mul -> Conv        float32 up to and with the Mul, then half
 
+What calibration saw beyond the range keeps float32 what yields it, back to a linear op or a DequantizeLinear, and what
+is made of it, up to an op that bounds it again or a QuantizeLinear:
+
+    DQ -> Conv -> BatchNormalization -> Relu(70000) -> AveragePool -> Gemm -> Softmax -> MatMul
+          float32 from here on                                                up to here
+
 What spoils a value spoils it in the body that gets it, and, if a Loop or Scan carries it on, in the next round:
 
     -3.4e38 -> Loop: (state) -> Max(t) -> state                 float32, from the first round on
@@ -28,6 +34,7 @@ import numpy as np
 from onnxq.graph import ABSENT, GraphIndex, Kind, stored_value
 from onnxq.precision.body_links import body_links
 from onnxq.precision.denominators import denominators
+from onnxq.precision.observed import yielding
 from onnxq.precision.operators import FLOAT, NONE, QDQ, READS_ANY, SOURCES, Operators, Slots
 from onnxq.precision.values import Array, constant_value, exceeds, overflows, spoils_scale, vanishes
 from onnxq.protos import is_default_domain
@@ -41,6 +48,7 @@ class Kept(Enum):
     CONSTANT = "it is computed from constants only, and rounded where it is used"
     SHAPE = "it computes with shapes, which must stay exact"
     RANGE = "a constant that reaches it is beyond the range of half precision"
+    WIDE = "calibration saw values beyond the range of half precision at it or before it"
     EPSILON = "a constant that reaches it would become zero in half precision"
     SCALE = "its scale would lose more than 1 % in half precision"
 
@@ -71,6 +79,13 @@ _CARRIES_WIDE = frozenset(
 )
 """Ops in whose result a value beyond the range can appear if an operand holds one."""
 
+_BOUNDS = frozenset(
+    {"Atan", "Cos", "Erf", "GroupNormalization", "HardSigmoid", "Hardmax", "InstanceNormalization"}
+    | {"LayerNormalization", "Log", "LpNormalization", "MeanVarianceNormalization", "QuantizeLinear", "Reciprocal"}
+    | {"Sigmoid", "Sign", "Sin", "Softmax", "Softsign", "Tanh"}
+)
+"""Ops whose result is within the range whatever calibration saw before them. The scale of a pair tells of itself."""
+
 Computed = Callable[[int], Array | None]
 """Tensor number -> value of a constant that isn't stored but computed; None for one that isn't known."""
 
@@ -84,6 +99,7 @@ def assign(
     low: int,
     *,
     excluded: Set[int] = frozenset(),
+    beyond: Set[int] = frozenset(),
     computed: Computed,
 ) -> Assignment:
     """Decide for each node, in one pass; in another one for each value that a body is found to carry on spoiled.
@@ -93,12 +109,13 @@ def assign(
         index: The model.
         low: The half-precision type.
         excluded: Nodes that must stay float32.
+        beyond: Tensors at which calibration saw values beyond the range of the half-precision type.
         computed: Gives the values of constants that aren't stored but computed.
 
     Returns:
         The assignment.
     """
-    rules = _Rules(index, low, excluded, computed)
+    rules = _Rules(index, low, excluded, beyond, computed)
     while True:
         known = len(rules.carried)
         assignment = _assign_once(model_operators, index, rules, excluded)
@@ -133,13 +150,14 @@ class _Rules:
         carried: Inputs of bodies that a later round gets spoiled, as far as this was found out.
     """
 
-    def __init__(self, index: GraphIndex, low: int, excluded: Set[int], computed: Computed) -> None:
-        self.taint: dict[int, Kept] = {}
+    def __init__(self, index: GraphIndex, low: int, excluded: Set[int], beyond: Set[int], computed: Computed) -> None:
+        self.taint: dict[int, Kept] = dict.fromkeys(beyond, Kept.WIDE)
         self.carried: set[int] = set()
         self._index = index
         self._links = body_links(index)
         self._low = low
         self._excluded = excluded
+        self._yields_wide = yielding(index, beyond)
         self._computed = computed
         self._denominators = denominators(index)
 
@@ -160,6 +178,8 @@ class _Rules:
             why = self._why_scale_kept(inputs[slot]) if scales else self._why_spoiled(inputs[slot])
             if why is not None:
                 return why
+        if node in self._yields_wide:
+            return Kept.WIDE
         return Kept.EPSILON if self._loses_attribute(node) else None
 
     def spread(self, node: int, why: Kept | None) -> None:
@@ -171,7 +191,7 @@ class _Rules:
         outputs = [t for t in self._index.outputs[node] if t != ABSENT]
         if why in (Kept.EXCLUDED, Kept.OPERATOR, Kept.SHAPE):
             why = next((spoiled for t in self._float_inputs(node) if (spoiled := self._why_spoiled(t))), None)
-        if why == Kept.RANGE and self._carries_wide(node):
+        if (why == Kept.RANGE and self._carries_wide(node)) or (why == Kept.WIDE and not self._bounds(node)):
             self._taint(outputs, why)
         elif why == Kept.EPSILON:
             hands_on = self._index.nodes[node].op_type in _COPIES or self._inverts(node)
@@ -194,6 +214,15 @@ class _Rules:
         op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
         return op_type in _CARRIES_WIDE and (op_type != "Div" or self._why_spoiled(inputs[0]) == Kept.RANGE)
 
+    def _bounds(self, node: int) -> bool:
+        """Whether the result is within the range though calibration saw values beyond it at the inputs."""
+        op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
+        if op_type == "Clip":
+            return len(inputs) == 3 and ABSENT not in inputs
+        if op_type == "Div":
+            return self._why_spoiled(inputs[0]) is None
+        return op_type in _BOUNDS
+
     def _inverts(self, node: int) -> bool:
         """Whether the node makes of a tiny value one beyond the range."""
         op_type, inputs = self._index.nodes[node].op_type, self._index.inputs[node]
@@ -214,7 +243,7 @@ class _Rules:
         if value is None:
             return Kept.SCALE
         if exceeds(value, self._low):
-            return Kept.RANGE
+            return Kept.WIDE
         return Kept.SCALE if spoils_scale(value, self._low) else None
 
     def _loses_attribute(self, node: int) -> bool:
