@@ -52,8 +52,21 @@ def rewritten(model: ModelProto, level: str) -> ModelProto:
         return onnx.load(f"{folder}/model.onnx")
 
 
-def by_onnxruntime(model: ModelProto, feeds: Feeds) -> ModelProto:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+def by_onnxruntime(
+    model: ModelProto,
+    feeds: Feeds,
+    *,
+    activation_type: str = "QUInt8",
+    method: str = "MinMax",
+    extra_options: dict[str, Any] | None = None,
+) -> ModelProto:
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         rest = iter(feeds)
@@ -69,9 +82,11 @@ def by_onnxruntime(model: ModelProto, feeds: Feeds) -> ModelProto:
             file,
             Reader(),
             quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8,
+            activation_type=getattr(QuantType, activation_type),
             weight_type=QuantType.QInt8,
             per_channel=True,
+            calibrate_method=getattr(CalibrationMethod, method),
+            extra_options=extra_options,
         )
         return onnx.load(file)
 

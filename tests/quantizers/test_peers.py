@@ -128,7 +128,7 @@ class TestOnnxruntime:
         )
         with pytest.raises(PeerError, match=r"^onnxruntime [\d.]+ ended with exit status 1: \S") as caught:
             ort.quantize(parse_model(refused), None, {})
-        assert "Traceback" in caught.value.output
+        assert "peer_runner.py" in caught.value.output  # the end of a traceback
 
     def test_in_another_python(self, ort: Quantizer, model: ModelProto, tmp_path: Path) -> None:
         script = tmp_path / "other"

@@ -109,6 +109,8 @@ class GraphIndex:
         initializers: The stored tensor of each tensor that has a dense one.
         scopes: The graphs.
         graph_inputs: Numbers of the main graph's inputs that no initializer gives a value, in order.
+        overridable: Initializers that are inputs of the main graph as well: who runs the model can replace them, so a
+            runtime doesn't take them for constants (from IR version 4 on).
     """
 
     nodes: list[NodeProto]
@@ -127,6 +129,7 @@ class GraphIndex:
     initializers: dict[int, TensorProto]
     scopes: list[Scope]
     graph_inputs: list[int]
+    overridable: frozenset[int]
 
     def is_variable(self, tensor: int) -> bool:
         """Whether the tensor is there and no constant."""
@@ -168,7 +171,8 @@ def build_index(model: onnx.ModelProto, types: GraphTypes) -> GraphIndex:
     builder = _Builder()
     builder.add_graph(model.graph, types, Scope(model.graph, ABSENT, "", ""), {})
     inputs = [builder.main[v.name] for v in model.graph.input]
-    return builder.finish([t for t in inputs if builder.kinds[t] == Kind.DATA])
+    true_inputs = [t for t in inputs if builder.kinds[t] == Kind.DATA]
+    return builder.finish(true_inputs, frozenset(inputs).difference(true_inputs))
 
 
 class _Builder:
@@ -262,7 +266,7 @@ class _Builder:
         self.is_output.append(False)
         return len(self.names) - 1
 
-    def finish(self, graph_inputs: list[int]) -> GraphIndex:
+    def finish(self, graph_inputs: list[int], overridable: frozenset[int]) -> GraphIndex:
         return GraphIndex(
             nodes=self.nodes,
             node_scope=self.node_scope,
@@ -280,4 +284,5 @@ class _Builder:
             initializers=self.initializers,
             scopes=self.scopes,
             graph_inputs=graph_inputs,
+            overridable=overridable,
         )

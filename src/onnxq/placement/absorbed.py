@@ -56,7 +56,7 @@ def known_bounds(index: GraphIndex) -> list[Bounds]:
 
 
 def clipped_to(index: GraphIndex, node: int) -> Bounds:
-    """What a Relu or Clip lets pass; a bound that isn't stored isn't known."""
+    """What a Relu or Clip lets pass; a bound that isn't stored, or can be replaced from outside, isn't known."""
     if index.nodes[node].op_type == "Relu":
         return Bounds(0, math.inf)
     low, high = (_stored_bound(index, node, slot, unknown) for slot, unknown in ((1, -math.inf), (2, math.inf)))
@@ -105,5 +105,6 @@ def _stored_bound(index: GraphIndex, node: int, slot: int, unknown: float) -> fl
     inputs = index.inputs[node]
     if slot >= len(inputs) or inputs[slot] == ABSENT:
         return unknown
-    value = stored_value(index, index.origins[inputs[slot]])
+    tensor = index.origins[inputs[slot]]
+    value = stored_value(index, tensor) if tensor not in index.overridable else None
     return float(value) if value is not None and value.size == 1 and value.ndim == 0 else unknown
