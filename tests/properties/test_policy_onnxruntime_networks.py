@@ -23,8 +23,8 @@ from onnxruntime_graphs import optimized_ops
 rngs = st.integers(0, 2**16).map(Random)
 
 RELATIONS = sorted(relations.RELATIONS.keys() - {"insert_identities", "list_initializers_as_inputs"})
-"""An Identity between a kernel and its Relu takes the Relu out of the kernel, and it is an op with a pair itself. Bounds
-of a Clip that are inputs too can be replaced by who runs the model: no kernel takes that Clip in."""
+"""An Identity between a kernel and its Relu takes the Relu out of the kernel, and it is an op with a pair itself.
+Bounds of a Clip that are inputs too can be replaced by who runs the model, so no kernel takes the Clip in."""
 
 
 def edges(model, old_names=None) -> relations.Edges:
