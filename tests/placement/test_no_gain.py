@@ -60,6 +60,16 @@ def test_the_add_behind_a_narrow_convolution_stays_float(operands: str) -> None:
     assert quantized_inputs(wide)["y"] == ["e"]
 
 
+@pytest.mark.parametrize("operands", ["a, e", "e, a"])
+def test_the_add_reads_a_skip_that_is_there_in_int8(operands: str) -> None:
+    """The first block of EfficientViT-B0: a depthwise convolution, which is served, then one of 8 channels."""
+    body = f"e = Exp(x) d = Conv<group = 8>(e, w1) a = Conv(d, k1) y = Add({operands}) p = GlobalAveragePool(y)"
+    model = text_model(body, NARROW, "float y, float p", w1=(8, 1, 3, 3), k1=(8, 8, 1, 1))
+    assert quantized_inputs(model) == quantized_inputs(swap(model, "y")) == {"d": ["e", "w1"], "y": ["e"]}
+    assert quantized_inputs(model, nodes_to_exclude=["a"]) == {"d": ["e", "w1"]}
+    assert quantized_inputs(model, nodes_to_exclude=["d"]) == {}
+
+
 def test_a_pool_has_no_neighbour_in_a_narrow_convolution() -> None:
     body = "e = Exp(x) y = GlobalAveragePool(e) z = Conv(y, w1)"
     assert quantized_inputs(text_model(body, NARROW, "float y, float z", w1=(8, 8, 1, 1))) == {}

@@ -44,7 +44,8 @@ def kernel_results(
         By tensor: the number of the linear op or residual Add whose kernel it comes from, `ABSENT` if from none.
     """
     kernels = {n for n in range(len(index.nodes)) if is_linear(index, n) and is_int8(decisions, n)}
-    skips = (Edge(residual.node, residual.skip) for residual in residuals if residual.skip is not None)
+    folded = (r for r in residuals if r.skip is not None and r.backbone is not None and is_int8(decisions, r.backbone))
+    skips = (Edge(residual.node, residual.skip) for residual in folded if residual.skip is not None)
     kernels |= {edge.node for edge in skips if edge in decisions and decisions[edge].quantize}
     return results_of(index, kernels.__contains__, backbones.passed_on.__getitem__)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
 from onnxq.errors import UsageError
-from onnxq.graph import ABSENT, Edge, GraphIndex, build_dominators
+from onnxq.graph import ABSENT, Edge, GraphIndex, Use, build_dominators
 from onnxq.placement.attention import long_attention
 from onnxq.placement.backbone import Backbones, find_backbones
 from onnxq.placement.integer_kernels import CPU_OP_TYPES
@@ -131,8 +131,13 @@ class _Decisions:
         """Policy tensorrt: every node, then residual Adds, then what follows its neighbours."""
         for node in range(len(self._index.nodes)):
             self._decide_node(node, self._by_input(node))
+        in_int8 = {
+            self._index.use(edge)
+            for edge, decision in self.by_edge.items()
+            if decision.quantize and not decision.constant and is_linear(self._index, edge.node)
+        }
         for residual in residuals:
-            self._decide_residual(residual)
+            self._decide_residual(residual, in_int8)
         followers = self._followers()
         self.by_edge |= normalization_decisions(self._index, followers, self.by_edge, self._unseen)
         kernels = kernel_results(self._index, self.by_edge, residuals, backbones)
@@ -161,8 +166,14 @@ class _Decisions:
             if tensor != ABSENT and self._index.tensor_types[tensor].is_float:
                 self.by_edge[Edge(node, slot)] = decided.get(slot, otherwise)
 
-    def _decide_residual(self, residual: ResidualAdd) -> None:
-        """R5 to R10: the skip edge gets Q/DQ if the trunk's convolution is quantized itself."""
+    def _decide_residual(self, residual: ResidualAdd, in_int8: Set[Use]) -> None:
+        """R5 to R10: the skip edge gets Q/DQ if the trunk's convolution is quantized itself.
+
+        Nor does R9 keep a skip float that a linear op reads quantized, beside a trunk that is merely too small (P2):
+
+        s --+--> depthwise Conv, int8 -> Conv of 8 channels, float --> Add      the Add reads the int8 values of s that
+            `---------------------------------------------------------'        are there, instead of a float copy
+        """
         node = residual.node
         if not self._is_open(node):
             return
@@ -171,11 +182,13 @@ class _Decisions:
             if node not in self._selection.by_name:
                 self._set(node, {slot: Decision(False, reason) for slot in range(len(self._index.inputs[node]))})
             return
-        skip = Decision(True, reason)
-        if not is_int8(self.by_edge, residual.backbone):
+        skip, skip_edge = Decision(True, reason), Edge(node, residual.skip)
+        is_small = residual.backbone in self._no_gain and residual.backbone not in self._selection.exclude
+        is_there = is_small and self._index.use(skip_edge) in in_int8
+        if not is_int8(self.by_edge, residual.backbone) and not is_there:
             name = self._index.nodes[residual.backbone].name
             skip = Decision(False, Reason(Rule.R9, residual.looked_at, f'"{name}" is not quantized'))
-        never = why_never(self._index, Edge(node, residual.skip), self._unseen)
+        never = why_never(self._index, skip_edge, self._unseen)
         if never:
             skip = Decision(False, Reason(Rule.P6, residual.looked_at, f"it {never}"))
         self._set(
