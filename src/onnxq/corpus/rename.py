@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -33,18 +33,38 @@ def rename_all(model: ModelProto) -> dict[str, str]:
         graph.name = graphs.of(graph.name)
         graph.ClearField("quantization_annotation")
         for node in graph.node:
-            node.name = nodes.of(node.name)
-            node.input[:] = map(tensors.of, node.input)
-            node.output[:] = map(tensors.of, node.output)
             for tensor in _attribute_tensors(node):
                 tensor.ClearField("name")
+    rename(model, tensors=tensors.of, nodes=nodes.of, dims=dims.of)
+    return tensors.new
+
+
+def rename(
+    model: ModelProto,
+    *,
+    tensors: Callable[[str], str] = str,
+    nodes: Callable[[str], str] = str,
+    dims: Callable[[str], str] = str,
+) -> None:
+    """Give what is in a model, its bodies included, other names, in place.
+
+    Args:
+        model: The model.
+        tensors: Name of a tensor -> its new one. It is also asked for "", which stands for no tensor.
+        nodes: Name of a node -> its new one; asked once a node, in order.
+        dims: Symbol of a dim -> its new one.
+    """
+    for graph in walk_graphs(model.graph):
+        for node in graph.node:
+            node.name = nodes(node.name)
+            node.input[:] = map(tensors, node.input)
+            node.output[:] = map(tensors, node.output)
         for named in _named(graph):
-            named.name = tensors.of(named.name)
+            named.name = tensors(named.name)
         for value in (*graph.input, *graph.output, *graph.value_info):
             for dim in _dims(value.type):
                 if dim.HasField("dim_param"):
-                    dim.dim_param = dims.of(dim.dim_param)
-    return tensors.new
+                    dim.dim_param = dims(dim.dim_param)
 
 
 class _Names:

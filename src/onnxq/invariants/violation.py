@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +14,15 @@ class Violation:
         where: The node, tensor, input or output, readable.
         expected: What must hold there.
         found: What is there.
+        cause: What kind of fault it is, in words without names: of violations that agree in this and in `invariant`
+            one is worth reporting. "" where that isn't told.
     """
 
     invariant: str
     where: str
     expected: str
     found: str
+    cause: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return (

@@ -1,0 +1,30 @@
+"""What must hold of any quantizer and any model, as one registry of relations and oracles.
+
+trial = trial_of(resolve("onnxq"), labelled)
+for relation in RELATIONS:
+    for violation in relation.check(trial):
+        print(violation)
+"""
+
+from onnxq.fuzz.relation import Need, Relation, Verdict
+from onnxq.fuzz.relations import RELATIONS, find_relation
+from onnxq.fuzz.trial import NotApplicableError, Outcome, Trial, trial_of
+from onnxq.fuzz.variant import Variant
+from onnxq.fuzz.wires import Decided, Wire, decided, differences
+
+__all__ = [
+    "RELATIONS",
+    "Decided",
+    "Need",
+    "NotApplicableError",
+    "Outcome",
+    "Relation",
+    "Trial",
+    "Variant",
+    "Verdict",
+    "Wire",
+    "decided",
+    "differences",
+    "find_relation",
+    "trial_of",
+]

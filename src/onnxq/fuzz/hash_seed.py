@@ -1,0 +1,69 @@
+"""Quantizing in a process of its own, where sets and dicts of sets have another order.
+
+    python -m onnxq.fuzz.hash_seed SPEC SETTINGS MODEL CALIBRATION OPTIONS OUTPUT        with PYTHONHASHSEED set
+
+A peer that runs in a process of its own inherits the seed from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxq.errors import OnnxqError
+from onnxq.model_io import load_model, save_model
+from onnxq.quantizers import Settings, resolve
+from onnxq.quantizers.exchange import quantize_in_process
+from onnxq.quantizers.peer_runner import Samples
+
+if TYPE_CHECKING:
+    from onnxq.fuzz.trial import Outcome, Trial
+
+
+def quantize_with_hash_seed(trial: Trial, seed: int) -> Outcome:
+    """Quantize the model of a trial in a new process.
+
+    Args:
+        trial: With the spec of its quantizer.
+        seed: The hash seed, from 0 to 4294967295.
+
+    Returns:
+        What came out.
+    """
+    from onnxq.fuzz.trial import Outcome
+
+    settings = json.dumps({**asdict(trial.settings), "peer_pythons": dict(trial.settings.peer_pythons)})
+    head = [sys.executable, "-m", "onnxq.fuzz.hash_seed", trial.spec, settings]
+    folders = os.pathsep.join(folder for folder in sys.path if folder)
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": folders}
+    try:
+        model = quantize_in_process(
+            trial.quantizer.name,
+            lambda files: [*head, *map(str, (files.model, files.calibration, files.options, files.output))],
+            trial.model,
+            [dict(feed) for feed in trial.feeds],
+            trial.options,
+            time_limit=trial.settings.time_limit,
+            environment=environment,
+        )
+    except OnnxqError as error:
+        return Outcome(trial.model, trial.feeds, error=error)
+    return Outcome(trial.model, trial.feeds, model)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Quantize one model, in the new process."""
+    spec, settings, model, calibration, options, output = arguments
+    quantizer = resolve(spec, Settings(**json.loads(settings)))
+    given = json.loads(Path(options).read_text(encoding="utf-8"))
+    samples = Samples(calibration, given["runs"], given["scalars"])
+    save_model(quantizer.quantize(load_model(model), samples.feeds, given["options"]), output)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
