@@ -13,7 +13,15 @@ from onnxq_builders.registry import BUILDERS, build
 from text_models import quantize_int8, text_model
 
 NETWORKS = [name for name in BUILDERS if not name.startswith(("residual.", "weak."))]
-TOGETHER = ("swap_operands", "add_dead_nodes", "insert_identities", "constants_as_nodes", "reorder_nodes", "rename_all")
+TOGETHER = (
+    "swap_operands",
+    "add_dead_nodes",
+    "insert_identities",
+    "insert_identities_on_constants",
+    "constants_as_nodes",
+    "reorder_nodes",
+    "rename_all",
+)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -33,7 +41,7 @@ def test_all_changes_together_keep_the_placement(name: str) -> None:
 def test_a_higher_opset_keeps_the_placement(name: str) -> None:
     model = build(name)
     before = relations.quantized_edges(make_plan(model).placement)
-    variant = relations.raise_opset(model, Random(0))
+    variant = relations.RELATIONS["raise_opset"](model, Random(0))
     after = make_plan(variant.model).placement
     read = {output for output, _, _ in before}
     assert {e for e in relations.quantized_edges(after) if e[0] in read} == set(before)
@@ -56,7 +64,7 @@ def test_quantizing_a_network_again_after_stripping_gives_the_same(name: str) ->
     ]
 
 
-@pytest.mark.parametrize("name", ["rename_all", "reorder_nodes", "insert_identities", "unname_nodes"])
+@pytest.mark.parametrize("name", ["rename_all", "reorder_nodes", "insert_identities", "unname_nodes", "add_dead_nodes"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_model_with_bodies(name: str, seed: int) -> None:
     body = """s = Relu(x) a = Conv(s, w1) b = Conv(s, k1) z = Conv(x, k2)

@@ -12,11 +12,14 @@ import relations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxq.fuzz.transforms import union
 from onnxq.invariants import check
 from onnxq.pipeline import make_plan
 from onnxq.rewrite import strip_pairs
 from onnxq.strategies import LabelledModel, residual_models
 from text_models import quantize_int8
+
+IDENTITIES = ("insert_identities", "insert_identities_on_constants")
 
 rngs = st.integers(0, 2**16).map(Random)
 
@@ -51,7 +54,7 @@ def test_placement_is_kept_by(name: str, labelled: LabelledModel, rng: Random) -
 @given(residual_models(), rngs)
 def test_placement_is_kept_by_all_changes_together(labelled: LabelledModel, rng: Random) -> None:
     model, old_names = labelled.model, {}
-    for name in ("falsify_value_info", "add_dead_nodes", "insert_identities", "constants_as_nodes", "reorder_nodes"):
+    for name in ("falsify_value_info", "add_dead_nodes", *IDENTITIES, "constants_as_nodes", "reorder_nodes"):
         variant = relations.RELATIONS[name](model, rng)
         model, old_names = variant.model, {**old_names, **variant.old_names}
     before = relations.quantized_edges(make_plan(labelled.model).placement)
@@ -63,7 +66,7 @@ def test_placement_is_kept_by_all_changes_together(labelled: LabelledModel, rng:
 def test_two_models_in_one_graph_get_what_each_gets_alone(
     left: LabelledModel, right: LabelledModel, rng: Random
 ) -> None:
-    variants = relations.disjoint_union(left.model, right.model, rng)
+    variants = union(left.model, right.model, rng)
     together = make_plan(variants[0].model).placement
     alone = [relations.quantized_edges(make_plan(m.model).placement) for m in (left, right)]
     sides = [

@@ -1,9 +1,11 @@
 """What must hold of any quantizer and any model, as one registry of relations and oracles.
 
-trial = trial_of(resolve("onnxq"), labelled)
-for relation in RELATIONS:
-    for violation in relation.check(trial):
-        print(violation)
+In use::
+
+    trial = trial_of(resolve("onnxq"), labelled)
+    for relation in RELATIONS:
+        for violation in relation.check(trial):
+            print(violation)
 """
 
 from onnxq.fuzz.relation import Need, Relation, Verdict

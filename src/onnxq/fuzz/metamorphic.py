@@ -23,10 +23,8 @@ Find = Callable[[Trial], Iterator[Violation]]
 
 COMPANION = (
     Block("projection", activation="relu"),
-    Block("inverted_bottleneck", activation="hard_swish", norm=True, variant=1),
-    Block("mlp", activation="gelu"),
-    Block("upsampling", activation="relu", swap=True),
-    Block("bottleneck", activation="relu"),
+    Block("squeeze_excite"),
+    Block("add", other=1, swap=True),
 )
 """What stands beside a model unless the trial says what: of each kind of decision some."""
 

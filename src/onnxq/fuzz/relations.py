@@ -1,8 +1,10 @@
 """The registry: every relation that a quantizer is tested by.
 
-for relation in RELATIONS:
-    for violation in relation.check(trial_of(quantizer, labelled)):
-        ...
+In use::
+
+    for relation in RELATIONS:
+        for violation in relation.check(trial_of(quantizer, labelled)):
+            ...
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from onnxq.shapes import raise_opset as convert
 from onnxq.tensor_types import GraphTypes
 
 RAISED_OPSET = 21
-"""Version that models are converted to: the first whose Q/DQ take blocks and 16 bit, and that runtimes have had long."""
+"""Version that models are converted to: the first whose Q/DQ take blocks and 16 bits; runtimes have long had it."""
 
 WRONG_SHAPES = ((), (7,), (1, 3, 5, 5), ("a", "b"), (1, 1, 1, 1))
 

@@ -42,7 +42,8 @@ def rename_all(model: ModelProto, rng: Random) -> Variant:
     """Give every node, tensor and symbolic dim a new name whose order says nothing about the old one."""
     copy = copy_model(model)
     new: dict[str, str] = {"": ""}
-    numbers = iter(rng.sample(range(10**6), 10**4 + 2 * sum(1 for _ in _names(model))))
+    wanted = sum(1 for _ in _names(model))
+    numbers = iter(rng.sample(range(max(10**6, wanted)), wanted))
 
     def of_tensor(name: str) -> str:
         if name not in new:
@@ -94,7 +95,7 @@ def insert_identities_on_constants(model: ModelProto, rng: Random) -> Variant:
 
 
 def add_dead_nodes(model: ModelProto, rng: Random) -> Variant:
-    """Put in nodes that nothing reads: behind weights and inputs, between a node and its reader, behind the last one."""
+    """Put in nodes that nothing reads: behind weights and inputs, and beside the readers of what nodes yield."""
     copy, names = copy_model(model), NameSource(model)
     for graph, floats, _ in reversed(list(_typed_graphs(copy.graph, infer_types(model)[0], frozenset(), frozenset()))):
         own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}

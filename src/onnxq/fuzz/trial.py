@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
 from onnxq.calibration import make_feeds
@@ -161,9 +162,7 @@ class Trial:
             What came out, whatever that is.
         """
         given = copy_model(model)
-        samples = [
-            {name: value.copy() if hasattr(value, "copy") else value for name, value in f.items()} for f in feeds
-        ]
+        samples = [{name: np.array(value) for name, value in feed.items()} for feed in feeds]
         try:
             result = self.quantizer.quantize(given, samples, {**self.options, **options})
         except Exception as error:  # a quantizer may raise anything
