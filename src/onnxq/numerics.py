@@ -19,7 +19,9 @@ Outputs = dict[str, Any]
 _MESSAGE_LIMIT = 500
 
 
-def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize: bool = False) -> list[Outputs]:
+def run_model(
+    model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize: bool = False, exact_integers: bool = False
+) -> list[Outputs]:
     """Run a model on the CPU, on one thread, so that the same model gives the same numbers.
 
     Args:
@@ -27,6 +29,8 @@ def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize
         feeds: Input name -> array, one mapping a run.
         optimize: Whether the runtime may rewrite the graph. Without it every Q and DQ computes what its definition
             says; with it the runtime fuses them into integer kernels.
+        exact_integers: Whether integer kernels must be exact where the faster ones saturate: for uint8 and int8 on x86
+            processors without VNNI.
 
     Returns:
         The outputs of each run.
@@ -39,6 +43,8 @@ def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize
     options.intra_op_num_threads = 1
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    if exact_integers:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     how = f"with optimizations {'on' if optimize else 'off'}"
     program = serialize(model)
     try:

@@ -22,7 +22,7 @@ from onnxq.tensor_types import GraphTypes
 
 Transform = Callable[[ModelProto, Random], Variant]
 
-SHARE = 0.3
+SHARE = 0.4
 """Of the places where something can be put in, the part where it is."""
 
 
