@@ -171,6 +171,22 @@ def test_stale_dims_are_adopted_position_by_position(output, inferred, expected)
     assert declared(prepare(model).model, "y") == expected
 
 
+@pytest.mark.parametrize(
+    ("inner", "inferred", "expected"),
+    [
+        ("float[7,6]", "float[n,5]", "float[n, 5]"),
+        ("float[1,6]", "float[?,5]", "float[?, 5]"),
+        ("float[1,5]", "float[?,5]", "float[1, 5]"),
+        ("int32[1,6]", "float[?,5]", "float[?, 5]"),
+    ],
+)
+def test_a_value_info_that_is_wrong_in_one_dim_isnt_believed_in_another(inner, inferred, expected):
+    text = f"{HEAD} g ({inferred} x) => (float[?,5] y) <{inner} u> {{ u = Relu(x) y = Neg(u) }}"
+    prepared = prepare(parse_model(text))
+    assert declared(prepared.model, "u") == expected
+    assert str(prepared.types.tensors["u"]) == expected
+
+
 DIMS = st.sampled_from(["?", "a", "b", "-1", "0", "1", "2", "3"])
 SHAPES = st.lists(DIMS, min_size=1, max_size=3)
 

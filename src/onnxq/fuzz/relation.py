@@ -11,8 +11,8 @@ from onnxq.invariants import Violation
 from onnxq.policies import POLICIES, Policy
 
 Need = Literal["ground truth", "spec", "a model that runs"]
-"""What a trial must offer beside a quantizer and a model: `Trial.adds`, `Trial.spec`, or a float model that the checker
-accepts and onnxruntime runs."""
+"""What a trial must offer beside a quantizer and a model: `Trial.adds`, `Trial.spec`, or a float model that nobody
+may refuse: valid, without Q/DQ, and with finite float outputs in onnxruntime."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from onnxq.fuzz.wires import Decided, Wire, decided
 from onnxq.invariants import ModelPair
 from onnxq.model_io import why_invalid
 from onnxq.numerics import Outputs, run_model
+from onnxq.pipeline import find_quantization
 from onnxq.placement import SelectionOptions
 from onnxq.quantizers import DEFAULT_SETTINGS, Quantizer, Settings
 from onnxq.strategies import LabelledAdd, LabelledModel, WeakenedModel
@@ -144,11 +145,14 @@ class Trial:
 
     @cached_property
     def is_sound(self) -> bool:
-        """Whether the ONNX checker accepts the float model and onnxruntime runs it, so that nobody may refuse it."""
+        """Whether nobody may refuse the model: valid, without Q/DQ, and it runs and yields finite floats."""
+        if why_invalid(self.model) or find_quantization(self.model) is not None:
+            return False
         try:
-            return not why_invalid(self.model) and bool(self.reference)
+            arrays = [value for outputs in self.reference for value in outputs.values() if _is_float(value)]
         except NotApplicableError:
             return False
+        return bool(arrays) and all(np.isfinite(value.astype(np.float64)).all() for value in arrays)
 
     def quantize(self, model: ModelProto, feeds: Sequence[Feed], **options: Any) -> Outcome:
         """Give a copy of a model to the quantizer.
@@ -191,6 +195,10 @@ class Trial:
             return decided(pair, old_names)
         except OnnxqError as error:
             raise NotApplicableError(f"onnxq can't read the float model: {error}") from None
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and (value.dtype.kind == "f" or value.dtype.name == "bfloat16")
 
 
 def trial_of(quantizer: Quantizer, drawn: LabelledModel | WeakenedModel, **arguments: Any) -> Trial:

@@ -116,7 +116,8 @@ def _correct(
         if value.type.tensor_type.elem_type != implied.tensor_type.elem_type:
             value.type.tensor_type.elem_type = implied.tensor_type.elem_type
             rules.append("S4")
-        if correct_shape(value.type.tensor_type, implied.tensor_type, wants_shape=wants_shape):
+        is_public = role != "value_info"
+        if correct_shape(value.type.tensor_type, implied.tensor_type, wants_shape=wants_shape, keeps_numbers=is_public):
             rules.append("S2")
     what = f"declared {before}, is {value_type(value.type)}"
     where = f'{role} "{value.name}"{place}'
@@ -125,13 +126,17 @@ def _correct(
     return [Change(rule, where, what) for rule in rules]
 
 
-def correct_shape(declared: TypeProto.Tensor, implied: TypeProto.Tensor, *, wants_shape: bool) -> bool:
+def correct_shape(
+    declared: TypeProto.Tensor, implied: TypeProto.Tensor, *, wants_shape: bool, keeps_numbers: bool = True
+) -> bool:
     """Rule S2 for one tensor.
 
     Args:
         declared: Changed in place where it is stale.
         implied: What the operators say.
         wants_shape: A missing shape counts as stale too.
+        keeps_numbers: Whether numbers of a stale shape stay where the operators leave a dim open. They are part of the
+            interface in an output; elsewhere a shape that is wrong in one dim is no witness for the others.
 
     Returns:
         Whether something changed.
@@ -149,7 +154,7 @@ def correct_shape(declared: TypeProto.Tensor, implied: TypeProto.Tensor, *, want
     stale = any(_contradicts(ours, theirs) for ours, theirs in pairs)
     if stale:
         for ours, theirs in pairs:
-            if theirs.HasField("dim_value") or _is_unknown(ours):
+            if theirs.HasField("dim_value") or _is_unknown(ours) or (ours.HasField("dim_value") and not keeps_numbers):
                 _adopt(ours, theirs)
     return stale
 
