@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import faulty_quantizers as faulty
 import onnx
 import pytest
@@ -205,6 +207,11 @@ def test_a_relation_is_only_checked_for_its_policies() -> None:
 def test_outputs_behind_indices_arent_measured() -> None:
     weak = weaken(build_precision(PrecisionTopology((Piece("matmul"),))), ["topk_computed"])
     assert not find_relation("close-to-float").check(trial(faulty.choosing(lambda model: ()), weak))
+
+
+def test_every_relation_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "relations.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in NAMES)
 
 
 def test_names_are_unique_and_an_unknown_one_is_an_error() -> None:

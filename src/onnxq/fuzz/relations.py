@@ -67,7 +67,7 @@ RELATIONS: tuple[Relation, ...] = (
     ),
     Relation(
         "optimizations",
-        f"onnxruntime's optimizations move no output by more than {oracles.MOST_STEPS_APART} steps.",
+        f"onnxruntime's optimizations move no output by more than {oracles.MOST_STEPS} steps.",
         oracles.same_when_optimized,
         needs=("a model that runs",),
     ),
