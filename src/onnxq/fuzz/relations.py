@@ -146,6 +146,7 @@ RELATIONS: tuple[Relation, ...] = (
         storage.list_initializers_as_inputs,
         "the model with its initializers listed among the inputs",
         "Initializers may be listed among the graph inputs, as IR version 3 wants it.",
+        policies=("tensorrt",),
     ),
     _kept_by(
         "raised-opset",
