@@ -56,6 +56,7 @@ from onnxq.protos import describe, opset_version, walk_nodes
 from onnxq.rewrite import pair_up, strip_pairs, write_pairs
 from onnxq.scaling import pair_parameters
 from onnxq.shapes import Change, Prepared, infer_types, prepare
+from onnxq.storing import store_integers
 
 PER_CHANNEL_OPSET = 13
 """First opset whose QuantizeLinear and DequantizeLinear take an axis."""
@@ -122,6 +123,7 @@ def quantize(
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_quantize: Sequence[str] | None = None,
     nodes_to_exclude: Sequence[str] | None = None,
+    dq_only: bool = False,
     on_quantized: str = "error",
     output_path: PathLike | None = None,
     seed: int = 0,
@@ -158,6 +160,8 @@ def quantize(
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
+        dq_only: Whether weights, and constants that are quantized like them, are stored as integers with only a
+            DequantizeLinear behind them. The file is smaller, what it computes is the same to the last bit.
         on_quantized: What to do with a model that holds Q/DQ already: "error" refuses it, "keep" keeps its pairs and
             adds none; the rest becomes half precision as ever.
         output_path: Where to save the result; None doesn't save.
@@ -244,6 +248,8 @@ def quantize(
             seen={key: Range(seen.low, seen.high) for key, seen in found.items() if seen is not None},
         )
         quantized, kept = lowered.model, lowered.kept
+    if dq_only:
+        store_integers(quantized)
     warnings += _verify(quantized)
     if output_path is not None:
         save_model(quantized, output_path, inputs=input_files(model, calibration_data, given))
