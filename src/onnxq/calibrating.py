@@ -39,6 +39,7 @@ def calibrate(
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_quantize: Sequence[str] | None = None,
     nodes_to_exclude: Sequence[str] | None = None,
+    quantize_outputs: bool = False,
     memory_limit: int | None = None,
     executor: Executor | None = None,
     shard_size: int = 32,
@@ -60,6 +61,7 @@ def calibrate(
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
+        quantize_outputs: Whether to look at outputs of the model too that int8 kernels yield.
         memory_limit: Bytes that the activations of one sample may take; the model is then run in segments.
         executor: Who runs the samples, in shards: any executor whose work can be pickled, such as a
             `ProcessPoolExecutor` or `Client.get_executor()` of dask.distributed. A model and data that are given by
@@ -89,7 +91,9 @@ def calibrate(
     if executor is not None and memory_limit is not None:
         raise UnsupportedError("memory_limit and executor don't go together: a shard runs the model whole")
     tell = progress or (lambda _: None)
-    options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
+    options = SelectionOptions(
+        op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude, quantize_outputs
+    )
     tell("preparing and placing")
     min_opset = max(PER_CHANNEL_OPSET, least_opset("fp16", quantized=True))
     plan = make_plan(model, options, min_opset=min_opset, policy=policy)

@@ -123,6 +123,7 @@ def quantize(
     op_types_to_exclude: Sequence[str] | None = None,
     nodes_to_quantize: Sequence[str] | None = None,
     nodes_to_exclude: Sequence[str] | None = None,
+    quantize_outputs: bool = False,
     dq_only: bool = False,
     on_quantized: str = "error",
     output_path: PathLike | None = None,
@@ -160,6 +161,7 @@ def quantize(
         op_types_to_exclude: Never these op types.
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
+        quantize_outputs: Whether outputs of the model that int8 kernels yield get Q/DQ. Names, types and shapes stay.
         dq_only: Whether weights, and constants that are quantized like them, are stored as integers with only a
             DequantizeLinear behind them. The file is smaller, what it computes is the same to the last bit.
         on_quantized: What to do with a model that holds Q/DQ already: "error" refuses it, "keep" keeps its pairs and
@@ -198,7 +200,9 @@ def quantize(
     if output_path is not None:
         check_writable(output_path, inputs=input_files(model, calibration_data, given))
     tell = progress or (lambda _: None)
-    options = SelectionOptions(op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude)
+    options = SelectionOptions(
+        op_types_to_quantize, op_types_to_exclude, nodes_to_quantize, nodes_to_exclude, quantize_outputs
+    )
     tell("preparing and placing")
     plan = make_plan(
         model,
@@ -409,10 +413,12 @@ def _warnings(plan: Plan, policy: str) -> list[str]:
 def _write(plan: Plan, ranges: Ranges) -> onnx.ModelProto:
     """Write the Q/DQ of a plan into its prepared model, which is used up by that."""
     index, model = plan.index, plan.prepared.model
-    pairs = pair_up(index, {edge: plan.placement[edge].encoding for edge in plan.placement.quantized})
+    placement = plan.placement
+    edges = {edge: placement[edge].encoding for edge in placement.quantized}
+    pairs = pair_up(index, edges, {output.use: output.decision.encoding for output in placement.quantized_outputs})
     constants = [index.key(pair.use) for pair in pairs if index.is_constant(pair.use.tensor)]
     values = evaluate_constants(model, list(dict.fromkeys(constants)))
-    write_pairs(model, index, pairs, pair_parameters(index, plan.placement, pairs, values, ranges))
+    write_pairs(model, index, pairs, pair_parameters(index, placement, pairs, values, ranges))
     return model
 
 

@@ -75,10 +75,10 @@ def test_json_says_how_long_the_compared_branches_are() -> None:
 
 def test_a_part_has_its_edges_and_its_adds() -> None:
     whole = block()
-    part = whole.only({edge for edge in whole if whole.labels[edge].node == "a"})
+    part = whole.only({edge for edge in whole if whole.labels[edge].node == "a"}, set())
     assert [part.labels[edge].tensor for edge in part] == ["s", "w1", "b1"]
     assert part.residuals == ()
-    assert whole.only(set(whole)) == whole
+    assert whole.only(set(whole), set()) == whole
 
 
 def test_an_empty_placement_has_an_empty_text() -> None:

@@ -108,7 +108,7 @@ def model_path(options: argparse.Namespace) -> Path:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """The four options that say what to quantize."""
+    """The options that say what to quantize."""
     group = parser.add_argument_group("what to quantize", _SELECTION_HELP)
     for name, value, text in (
         (
@@ -121,6 +121,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         ("--nodes-to-exclude", "PATTERN", "never these nodes"),
     ):
         group.add_argument(name, nargs="+", action="extend", metavar=value, help=text)
+    group.add_argument("--quantize-outputs", action="store_true", help="outputs of MODEL too that int8 kernels yield")
 
 
 def add_target(parser: argparse.ArgumentParser, *, activation_type: bool = True) -> None:

@@ -45,6 +45,8 @@ def quantize_command(options: Namespace) -> int:
             op_types_to_exclude=options.op_types_to_exclude,
             nodes_to_quantize=options.nodes_to_quantize,
             nodes_to_exclude=options.nodes_to_exclude,
+            quantize_outputs=options.quantize_outputs,
+            dq_only=options.dq_only,
             on_quantized=options.on_quantized,
             output_path=output,
             seed=options.seed,

@@ -10,8 +10,9 @@ from onnxq.cli.arguments import model_path
 from onnxq.cli.display import show
 from onnxq.cli.explain_display import explanation_text
 from onnxq.errors import UsageError
+from onnxq.graph import ABSENT
 from onnxq.pipeline import make_plan
-from onnxq.placement import Edge, Placement, SelectionOptions
+from onnxq.placement import Placement, SelectionOptions
 from onnxq.placement.selection import near_matches
 
 
@@ -22,29 +23,38 @@ def explain_command(options: Namespace) -> int:
         options.op_types_to_exclude,
         options.nodes_to_quantize,
         options.nodes_to_exclude,
+        options.quantize_outputs,
     )
     placement = make_plan(
         model_path(options), selection, policy=options.policy, activation_type=options.activation_type
     ).placement
-    chosen = placement.only(_chosen(placement, options.node, options.tensor))
+    chosen = _chosen(placement, options.node, options.tensor)
     show(chosen.to_json() if options.json else explanation_text(chosen, of=placement))
     return 0
 
 
-def _chosen(placement: Placement, node: str | None, tensor: str | None) -> set[Edge]:
-    """The edges that `--node` and `--tensor` leave."""
+def _chosen(placement: Placement, node: str | None, tensor: str | None) -> Placement:
+    """What `--node` and `--tensor` leave: edges, and graph outputs, which belong to the node that yields them."""
     chosen, labels = set(placement), placement.labels
+    outputs = {output.name: output.producer for output in placement.outputs}
     if node is not None:
         matches = _matcher("--node", node, [name for n in placement.nodes for name in (n.node, n.output)], "node")
         chosen = {e for e in chosen if matches(labels[e].node) or matches(labels[e].output)}
-        if not chosen:
+        outputs = {
+            name: n
+            for name, n in outputs.items()
+            if n != ABSENT and (matches(placement.nodes[n].node) or matches(placement.nodes[n].output))
+        }
+        if not chosen and not outputs:
             raise UsageError(f'--node: no float tensor goes into "{node}", so there is nothing to explain')
     if tensor is not None:
-        matches = _matcher("--tensor", tensor, [label.tensor for label in labels.values()], "float tensor that is read")
+        known = [*(label.tensor for label in labels.values()), *(output.name for output in placement.outputs)]
+        matches = _matcher("--tensor", tensor, known, "float tensor that is read")
         chosen = {e for e in chosen if matches(labels[e].tensor)}
-        if not chosen:
+        outputs = {name: n for name, n in outputs.items() if matches(name)}
+        if not chosen and not outputs:
             raise UsageError(f'--tensor: "{tensor}" isn\'t read by what --node leaves, "{node}"')
-    return chosen
+    return placement.only(chosen, set(outputs))
 
 
 def _matcher(option: str, wanted: str, known: Iterable[str], what: str) -> Callable[[str], bool]:

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from onnxq.cli.display import aligned, count
 from onnxq.graph import ROOT, Edge
-from onnxq.placement import Placement, ResidualAdd
+from onnxq.placement import Decision, Placement, ResidualAdd
 from onnxq.placement.placement import format_decision
 from onnxq.placement.rules import KERNEL_RULES
 from onnxq.printable import one_line
@@ -32,6 +32,8 @@ def explanation_text(placement: Placement, *, of: Placement) -> str:
         "\n".join(map(one_line, _node_lines(placement, node, list(edges), adds.get(node))))
         for node, edges in groupby(placement, key=lambda edge: edge.node)
     ]
+    if placement.outputs:
+        blocks.append("\n".join(map(one_line, _output_lines(placement))))
     return "\n\n".join([*blocks, "\n".join(_totals(placement, of))])
 
 
@@ -48,6 +50,12 @@ def _node_lines(placement: Placement, node: int, edges: list[Edge], add: Residua
         yield f"    the branches part at {fork}"
 
 
+def _output_lines(placement: Placement) -> Iterator[str]:
+    yield "outputs of the graph"
+    rows = [("->", o.name, *_decision_cells(placement, o.decision, "", "")) for o in placement.outputs]
+    yield from aligned(rows, indent=4)
+
+
 def _is_of_kernels(placement: Placement, add: ResidualAdd) -> bool:
     """Whether the rules for integer kernels decided the Add: they know of no trunk and no skip."""
     edges = (Edge(add.node, slot) for slot in (0, 1))
@@ -61,20 +69,27 @@ def _role(edge: Edge, add: ResidualAdd | None) -> str:
 
 
 def _cells(placement: Placement, edge: Edge, found: str, role: str) -> tuple[str, ...]:
-    """The columns of an edge; what was `found` out about the whole Add isn't said again."""
-    decision = placement[edge]
+    cells = _decision_cells(placement, placement[edge], found, role)
+    return f"input {edge.input}", placement.labels[edge].tensor, *cells
+
+
+def _decision_cells(placement: Placement, decision: Decision, found: str, role: str) -> tuple[str, str, str]:
+    """The columns that say what is decided; what was `found` out about the whole Add isn't said again."""
     rule, detail = decision.reason.rule, decision.reason.detail
     named = f"{detail} {found}"
-    unnamed = [f'"{name}"' for name in dict.fromkeys(placement.looked_at(edge)) if f'"{name}"' not in named]
+    unnamed = [f'"{name}"' for name in dict.fromkeys(placement.looked_at(decision)) if f'"{name}"' not in named]
     looked_at = f"looked at {', '.join(unnamed)}" if unnamed else ""
     saw = "; ".join(filter(None, ["" if detail == found else detail, looked_at]))
     means = f"{rule.value}{role}" + (f": {saw}" if saw else "")
-    return f"input {edge.input}", placement.labels[edge].tensor, format_decision(decision), rule.name, means
+    return format_decision(decision), rule.name, means
 
 
 def _totals(placement: Placement, of: Placement) -> Iterable[str]:
-    rules = Counter(decision.reason.rule.name for decision in placement.values())
+    decisions = [*placement.values(), *(output.decision for output in placement.outputs)]
+    rules = Counter(decision.reason.rule.name for decision in decisions)
     yield f"{len(placement.quantized)} of {count(len(placement), 'float edge')} quantized"
+    if placement.outputs:
+        yield f"{len(placement.quantized_outputs)} of {count(len(placement.outputs), 'float output')} quantized"
     if len(placement) < len(of):
         yield f"shown: {len(placement)} of {count(len(of), 'edge')}"
     yield "rules: " + ", ".join(f"{number} {name}" for name, number in sorted(rules.items()))

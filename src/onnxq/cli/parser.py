@@ -97,6 +97,11 @@ def _add_quantize(subparsers: Commands) -> None:
     add_target(parser)
     add_selection(parser)
     add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
+    parser.add_argument(
+        "--dq-only",
+        action="store_true",
+        help="store weights as integers with only a DequantizeLinear, in a fourth of their size",
+    )
 
 
 def _add_convert(subparsers: Commands) -> None:

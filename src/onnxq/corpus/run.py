@@ -62,7 +62,8 @@ class CaseRun:
         """Both models; only for a run without error."""
         if self.float_model is None or self.quantized is None:
             raise ValueError("a run that failed has no pair of models")
-        selection = SelectionOptions(**{f.name: self.case.options.get(f.name) for f in fields(SelectionOptions)})
+        names = (f.name for f in fields(SelectionOptions))
+        selection = SelectionOptions(**{name: self.case.options[name] for name in names if name in self.case.options})
         return ModelPair(self.float_model, self.quantized, self.policy, selection, self._keeps_io_types)
 
     @cached_property

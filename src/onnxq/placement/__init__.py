@@ -7,7 +7,7 @@ from onnxq.placement.never import Unseen, never_quantized
 from onnxq.placement.onnxruntime_policy import unfolded_normalizations
 from onnxq.placement.ops import copy_sources, is_copy, is_linear
 from onnxq.placement.place import activation_type_of, place
-from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
+from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, OutputDecision, Placement, Reason
 from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.placement.selection import SelectionOptions
@@ -21,6 +21,7 @@ __all__ = [
     "Edge",
     "EdgeLabel",
     "NodeLabel",
+    "OutputDecision",
     "Placement",
     "Reason",
     "ResidualAdd",

@@ -20,12 +20,14 @@ What it asks for, found in the optimized graphs of onnxruntime 1.32:
     copies, MaxPool     the data, with scale and zero point of the       integers only
                         result
 
-"Integers only": the result goes to one QuantizeLinear and nowhere else. A tensor that is an output of the graph, or
-that a body reads, goes elsewhere. ConvTranspose has no integer kernel, nor has Sub, Div, HardSwish, Resize but nearest.
+"Integers only": the result goes to one QuantizeLinear and nowhere else. A tensor that is an output of the graph (unless
+outputs are to be quantized), or that a body reads, goes elsewhere. ConvTranspose has no integer kernel, nor has Sub,
+Div, HardSwish, Resize but nearest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -157,13 +159,19 @@ def why_no_integers(index: GraphIndex, use: Use, unseen: Unseen) -> str:
     return unseen.get(use, "")
 
 
-def why_stays_float(index: GraphIndex, tensor: int) -> str:
-    """Why the tensor can't be stored as integers only, whatever reads it; empty if it can."""
-    if index.is_output[tensor]:
+def why_stays_float(index: GraphIndex, tensor: int, outputs: Set[int]) -> str:
+    """Why the tensor can't be stored as integers only, whatever reads it; empty if it can.
+
+    Args:
+        index: The model.
+        tensor: Its number.
+        outputs: Graph outputs that are to be quantized, so that the caller reads what was rounded.
+    """
+    if index.is_output[tensor] and tensor not in outputs:
         return "is an output of the graph"
     if any(index.node_scope[edge.node] != index.tensor_scope[tensor] for edge in index.consumers[tensor]):
         return "is read inside a body"
-    return "" if index.consumers[tensor] else "is read by nothing"
+    return "" if index.consumers[tensor] or tensor in outputs else "is read by nothing"
 
 
 def _why_no_bias(index: GraphIndex, node: int, bias: int) -> str:

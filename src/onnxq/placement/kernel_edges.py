@@ -4,14 +4,15 @@ Conv --> Q -> DQ --> Sigmoid -> Q -> DQ --> Mul        the pair stands behind th
 `--------------------------'             read the dequantized value
 Conv -> Relu --> Q -> DQ --> Conv                      it stands behind the Relu, which the kernel absorbs
 `----> float op
+Conv --> Q -> DQ --> y (graph output)                  if outputs are to be quantized, the caller is such a reader
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 
-from onnxq.graph import ABSENT, Edge, GraphIndex, Use
+from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex, Use
 from onnxq.placement.absorbed import absorbable, all_within, clipped_to, known_bounds, only_reader, stored_by
 from onnxq.placement.integer_kernels import LinearKernel, keeps_scale, operand_axis, results, why_stays_float
 from onnxq.placement.placement import Decision, Reason
@@ -27,13 +28,20 @@ class EdgeWriter:
         index: The model.
         selection: What may be quantized.
         activation_type: Integer type of activations.
+        asked_outputs: Graph outputs that are quantized where a kernel yields them.
+
+    Attributes:
+        decisions: The edges.
+        outputs: The graph outputs that are quantized.
     """
 
-    def __init__(self, index: GraphIndex, selection: Selection, activation_type: str) -> None:
+    def __init__(self, index: GraphIndex, selection: Selection, activation_type: str, asked_outputs: Set[int]) -> None:
         self._index = index
         self._exclude = selection.exclude
         self._activation = Decision(True, Reason(Rule.O3), dtype=activation_type, symmetric=False)
+        self._asked_outputs = asked_outputs
         self.decisions: dict[Edge, Decision] = {}
+        self.outputs: dict[Use, Decision] = {}
 
     def read(self, node: int, slots: Iterable[int], reason: Reason) -> None:
         """Quantize inputs of an op; constants have the type of the activations too."""
@@ -72,6 +80,7 @@ class EdgeWriter:
             followers: The other nodes that run as integer kernels.
         """
         read = {self._index.use(edge) for edge, decision in self.decisions.items() if not decision.constant}
+        read |= {Use(MAIN_GRAPH, tensor) for tensor in self._asked_outputs}
         own = {self._of(k.node, k.result) for k in linear if self._must_store(k, read)}
         moved = set[Use]()
         for node in followers:
@@ -83,6 +92,8 @@ class EdgeWriter:
             reason = Reason(Rule.O4, (producer,), f'stored by the kernel of "{self._index.nodes[producer].name}"')
             for edge in self._index.consumers[use.tensor]:
                 self.decisions.setdefault(edge, replace(self._activation, reason=reason))
+            if use.tensor in self._asked_outputs:
+                self.outputs[use] = replace(self._activation, reason=replace(reason, rule=Rule.OUTPUT))
 
     def keep(self, node: int, reason: Reason | None) -> None:
         """Leave the inputs of an op float that nothing else was said of, for a reason."""
@@ -100,7 +111,7 @@ class EdgeWriter:
         MatMul of matrices -> Add(computed)        integers: they would be made a Gemm without an int32 bias
         """
         index = self._index
-        if why_stays_float(index, kernel.result):
+        if why_stays_float(index, kernel.result, self._asked_outputs):
             return False
         stored = stored_by(index, kernel.result, self._exclude)
         if not kernel.may_be_float or any(self._of(kernel.node, t) in read for t in stored):
@@ -129,7 +140,7 @@ class EdgeWriter:
         behind = {
             use: Use(use.scope, index.outputs[node][0])
             for use, node in activations.items()
-            if node != ABSENT and not why_stays_float(index, index.outputs[node][0])
+            if node != ABSENT and not why_stays_float(index, index.outputs[node][0], self._asked_outputs)
         }
         quantized = {*others, *(behind.get(use, use) for use in own)}
         groups = find_scale_groups(index, quantized, followers)

@@ -116,10 +116,14 @@ def _is_used(index: GraphIndex, tensor: int) -> bool:
 
 def why_never(index: GraphIndex, edge: Edge, unseen: Unseen) -> str:
     """P6: why the tensor on the edge can't be quantized, whatever reads it; empty if it can."""
-    tensor = index.inputs[edge.node][edge.input]
-    found = index.tensor_types[tensor]
+    return why_no_pair(index, index.use(edge), unseen)
+
+
+def why_no_pair(index: GraphIndex, use: Use, unseen: Unseen) -> str:
+    """P6: why a graph's tensor can't be quantized; empty if it can."""
+    found = index.tensor_types[use.tensor]
     if found.kind != "tensor" or found.elem_type not in QUANTIZABLE_TYPES:
         return f"is of type {found}, Q/DQ are written for float and float16"
     if found.shape is not None and 0 in found.shape:
         return "has no elements"
-    return unseen.get(index.use(edge), "")
+    return unseen.get(use, "")

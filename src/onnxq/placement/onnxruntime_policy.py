@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from onnxq.graph import ABSENT, Edge, GraphIndex, Use
+from onnxq.graph import ABSENT, MAIN_GRAPH, Edge, GraphIndex, Use
 from onnxq.placement.absorbed import stored_by
 from onnxq.placement.backbone import Backbones
 from onnxq.placement.integer_kernels import (
@@ -45,6 +45,7 @@ class KernelRequest:
         unseen: What can't be quantized because calibration saw no value of it.
         activation_type: "uint8" or "int8".
         asked_for: By node that the user named: what its inputs get if it has no integer kernel.
+        outputs: Graph outputs that are quantized where an integer kernel yields them.
     """
 
     index: GraphIndex
@@ -52,11 +53,12 @@ class KernelRequest:
     unseen: Unseen
     activation_type: str
     asked_for: Mapping[int, Mapping[int, Decision]]
+    outputs: frozenset[int] = frozenset()
 
 
 def place_kernels(
     request: KernelRequest, residuals: Iterable[ResidualAdd], backbones: Backbones
-) -> dict[Edge, Decision]:
+) -> tuple[dict[Edge, Decision], dict[Use, Decision]]:
     """Decide the edges of a model for onnxruntime's CPU.
 
     Args:
@@ -65,14 +67,15 @@ def place_kernels(
         backbones: The convolution that each tensor comes from.
 
     Returns:
-        Edge -> decision, for every edge that a rule speaks about.
+        Edge -> decision, for every edge that a rule speaks about; and graph output -> decision, for those that integer
+        kernels store.
     """
     index = without_dead_readers(request.index)
     request = replace(request, index=index)
     linear, refused = _linear_kernels(request)
     joins = _joins(request, residuals, backbones, linear)
     followers = _followers(request, linear, joins)
-    writer = EdgeWriter(index, request.selection, request.activation_type)
+    writer = EdgeWriter(index, request.selection, request.activation_type, request.outputs)
     for kernel in linear.values():
         writer.read_linear(kernel)
     for node in joins:
@@ -86,8 +89,8 @@ def place_kernels(
     for node, why in refused.items():
         writer.keep(node, Reason(Rule.O6, detail=why))
     for node in sorted(request.selection.quantize - refused.keys() - followers.keys()):
-        writer.keep(node, _why_no_follower(index, node))
-    return writer.decisions
+        writer.keep(node, _why_no_follower(request, node))
+    return writer.decisions, writer.outputs
 
 
 def unfolded_normalizations(index: GraphIndex) -> list[int]:
@@ -119,6 +122,7 @@ def _linear_kernels(request: KernelRequest) -> tuple[dict[int, LinearKernel], di
 
     x -> Conv -> y (graph output)        float: QLinearConv yields integers, and y must be float
     x -> Gemm -> y (graph output)        QGemm yields float as well
+    x -> Conv -> y (quantized output)    integers, and a DequantizeLinear before the caller
     """
     index, selection = request.index, request.selection
     judged = {
@@ -129,7 +133,9 @@ def _linear_kernels(request: KernelRequest) -> tuple[dict[int, LinearKernel], di
     refused = {node: why for node, why in judged.items() if isinstance(why, str)}
     found = {node: kernel for node, kernel in judged.items() if isinstance(kernel, LinearKernel)}
     for node, kernel in found.items():
-        why = why_stays_float(index, kernel.result) or request.unseen.get(_use(index, node, kernel.result), "")
+        why = why_stays_float(index, kernel.result, request.outputs) or request.unseen.get(
+            _use(index, node, kernel.result), ""
+        )
         if not why or node in selection.by_name:
             continue
         if not kernel.may_be_float:
@@ -171,6 +177,7 @@ def _followers(
     """O3: ops that run as integer kernels because what stands before them and behind them does.
 
     int8 Conv -> Sigmoid -> Mul -> int8 Conv        both
+    int8 Conv -> Sigmoid -> y (quantized output)    yes
     int8 Conv -> Mul -> LayerNormalization          no: nothing wants the result in integers
     x -> MaxPool -> int8 Conv                       no: the data come in float
 
@@ -185,10 +192,11 @@ def _followers(
         node: slots
         for node in sorted(selection.quantize - biased - linear.keys())
         if (slots := follower_inputs(index, node, request.unseen))
-        and not any(why_stays_float(index, tensor) for tensor in results(index, node))
+        and not any(why_stays_float(index, tensor, request.outputs) for tensor in results(index, node))
     }
     stored = {node: _stored(index, node, results(index, node), selection) for node in possible}
     wanted = {index.use(Edge(node, slot)) for node in (*linear, *joins) for slot in (0, 1)}
+    wanted |= {Use(MAIN_GRAPH, tensor) for tensor in request.outputs}
     integers = wanted.union(*(_stored(index, node, (k.result,), selection) for node, k in linear.items()))
     before, behind = set[int](), set[int]()
     for node, slots in possible.items():
@@ -202,11 +210,12 @@ def _followers(
     return {node: slots for node, slots in possible.items() if node in before and node in behind}
 
 
-def _why_no_follower(index: GraphIndex, node: int) -> Reason | None:
+def _why_no_follower(request: KernelRequest, node: int) -> Reason | None:
     """O3 and O6: why an op stays float that has an integer kernel; None for one that has none."""
+    index = request.index
     if not follower_inputs(index, node):
         return None
-    stays = next((why for tensor in results(index, node) if (why := why_stays_float(index, tensor))), "")
+    stays = next((why for t in results(index, node) if (why := why_stays_float(index, t, request.outputs))), "")
     if stays:
         return Reason(Rule.O6, detail=f"its result {stays}, and its kernel stores integers only")
     return Reason(Rule.O3, detail="not between ops that work in integers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -17,7 +17,8 @@ from onnxq.placement.never import Unseen, why_exact, why_never
 from onnxq.placement.normalization import normalization_decisions
 from onnxq.placement.onnxruntime_policy import KernelRequest, place_kernels
 from onnxq.placement.ops import is_control_flow, is_copy, is_linear
-from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, Placement, Reason
+from onnxq.placement.outputs import NO_KERNEL, decide_outputs, integer_outputs, output_decisions
+from onnxq.placement.placement import Decision, EdgeLabel, NodeLabel, OutputDecision, Placement, Reason
 from onnxq.placement.pooling import pooling_decisions
 from onnxq.placement.residual import ResidualAdd, find_residuals
 from onnxq.placement.rules import Rule
@@ -56,21 +57,28 @@ def place(
     selection = select(index, options or SelectionOptions(), CPU_OP_TYPES if for_cpu else DEFAULT_OP_TYPES)
     backbones = find_backbones(index)
     residuals = find_residuals(index, build_dominators(index), backbones)
+    asks_for_outputs = options is not None and options.quantize_outputs
     decisions = _Decisions(index, selection, unseen)
+    outputs = tuple[OutputDecision, ...]()
     if for_cpu:
-        request = KernelRequest(index, decisions.open_selection(), unseen, integers, decisions.asked_for())
-        decisions.take(place_kernels(request, residuals, backbones))
+        asked = integer_outputs(index, unseen) if asks_for_outputs else frozenset()
+        request = KernelRequest(index, decisions.open_selection(), unseen, integers, decisions.asked_for(), asked)
+        edges, stored = place_kernels(request, residuals, backbones)
+        decisions.take(edges)
+        if asks_for_outputs:
+            outputs = decide_outputs(index, lambda use: stored.get(use, NO_KERNEL))
     else:
         decisions.decide(residuals, backbones)
-    edges = [e for e, decision in decisions.by_edge.items() if decision.quantize and not decision.constant]
-    groups = find_scale_groups(index, {index.use(edge) for edge in edges}, dict.fromkeys(edge.node for edge in edges))
+        if asks_for_outputs:
+            outputs = output_decisions(index, decisions.by_edge, selection.exclude, backbones, unseen)
     nodes = node_labels(index)
     return Placement(
         decisions=decisions.by_edge,
         labels={edge: _edge_label(index, nodes, edge) for edge in decisions.by_edge},
         residuals=tuple(residuals),
-        scale_groups=tuple(tuple(index.key(use) for use in group) for group in groups),
+        scale_groups=_scale_groups(index, decisions.by_edge, outputs),
         nodes=nodes,
+        outputs=outputs,
     )
 
 
@@ -98,6 +106,16 @@ def node_labels(index: GraphIndex) -> tuple[NodeLabel, ...]:
         NodeLabel(index.scopes[scope].path, node.name, node.op_type, next((o for o in node.output if o), ""))
         for node, scope in zip(index.nodes, index.node_scope, strict=True)
     )
+
+
+def _scale_groups(
+    index: GraphIndex, decisions: Mapping[Edge, Decision], outputs: Iterable[OutputDecision]
+) -> tuple[tuple[str, ...], ...]:
+    """Keys of the activations that share a scale, graph outputs among them."""
+    edges = [edge for edge, decision in decisions.items() if decision.quantize and not decision.constant]
+    uses = {*map(index.use, edges), *(output.use for output in outputs if output.decision.quantize)}
+    groups = find_scale_groups(index, uses, dict.fromkeys(edge.node for edge in edges))
+    return tuple(tuple(index.key(use) for use in group) for group in groups)
 
 
 def _edge_label(index: GraphIndex, nodes: Sequence[NodeLabel], edge: Edge) -> EdgeLabel:

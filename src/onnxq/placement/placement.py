@@ -7,6 +7,11 @@ compared by eye or by any diff tool:
     conv1 (Conv)      input 1  conv1_w  int8 per axis 0   P1
     add (Add)         input 0  skip     int8              R5
     add (Add)         input 1  trunk    float             R5
+
+A graph output is read by the caller, so it is an edge of its own, which only `quantize_outputs` quantizes. With that
+option its decisions stand at the end:
+
+    ->                output   y        int8              OUTPUT
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.encoding import Encoding
-from onnxq.graph import ROOT, Edge
+from onnxq.graph import ROOT, Edge, Use
 from onnxq.placement.residual import AddInput, ResidualAdd
 from onnxq.placement.rules import Rule
 from onnxq.scopes import tensor_key
@@ -102,6 +107,23 @@ class EdgeLabel(NodeLabel):
         return tensor_key(self.graph, self.tensor)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputDecision:
+    """What is decided of one output of the main graph.
+
+    Attributes:
+        use: The tensor, as the main graph sees it.
+        name: Its name.
+        producer: Number of the node that yields it, or `ABSENT`.
+        decision: Whether it gets Q/DQ.
+    """
+
+    use: Use
+    name: str
+    producer: int
+    decision: Decision
+
+
 @dataclass(frozen=True)
 class Placement(Mapping[Edge, Decision]):
     """A decision for every edge that carries a float tensor, in canonical order.
@@ -112,6 +134,7 @@ class Placement(Mapping[Edge, Decision]):
         residuals: What was found out about every Add and two-input Sum.
         scale_groups: Keys of tensors that must share one scale (rule P5), each group in node order.
         nodes: How a person finds each node of the model, by number.
+        outputs: The decisions on float outputs of the main graph, in their order; empty unless they were asked for.
     """
 
     decisions: Mapping[Edge, Decision]
@@ -119,6 +142,7 @@ class Placement(Mapping[Edge, Decision]):
     residuals: tuple[ResidualAdd, ...]
     scale_groups: tuple[tuple[str, ...], ...]
     nodes: Sequence[NodeLabel] = ()
+    outputs: tuple[OutputDecision, ...] = ()
 
     def __getitem__(self, edge: Edge) -> Decision:
         return self.decisions[edge]
@@ -135,26 +159,33 @@ class Placement(Mapping[Edge, Decision]):
         return [edge for edge, decision in self.decisions.items() if decision.quantize]
 
     @property
+    def quantized_outputs(self) -> list[OutputDecision]:
+        """The graph outputs that get Q/DQ."""
+        return [output for output in self.outputs if output.decision.quantize]
+
+    @property
     def activations(self) -> list[str]:
         """Keys of the tensors to calibrate: quantized and no constants, each once, in order of first use."""
-        return list(dict.fromkeys(self.labels[e].key for e in self.quantized if not self.decisions[e].constant))
+        keys = [self.labels[e].key for e in self.quantized if not self.decisions[e].constant]
+        return list(dict.fromkeys([*keys, *(output.name for output in self.quantized_outputs)]))
 
     def quantized_inputs(self, node: int) -> list[str]:
         """Names of the tensors that node number `node` reads quantized, by input position."""
         return [self.labels[e].tensor for e, d in self.decisions.items() if e.node == node and d.quantize]
 
-    def only(self, edges: Set[Edge]) -> Placement:
-        """The placement of some edges, with what was found out about the Adds among their nodes."""
+    def only(self, edges: Set[Edge], outputs: Set[str]) -> Placement:
+        """The placement of some edges and graph outputs, with what was found out about the Adds among their nodes."""
         nodes = {edge.node for edge in edges}
         return replace(
             self,
             decisions={edge: decision for edge, decision in self.decisions.items() if edge in edges},
             residuals=tuple(r for r in self.residuals if r.node in nodes),
+            outputs=tuple(output for output in self.outputs if output.name in outputs),
         )
 
-    def looked_at(self, edge: Edge) -> list[str]:
-        """Names of the nodes that the rule looked at when it decided the edge, beside the edge's own."""
-        return [self.nodes[node].node for node in self.decisions[edge].reason.nodes]
+    def looked_at(self, decision: Decision) -> list[str]:
+        """Names of the nodes that the rule looked at when it decided an edge, beside the edge's own."""
+        return [self.nodes[node].node for node in decision.reason.nodes]
 
     def to_text(self, *, explain: bool = False) -> str:
         """The canonical text, one edge a line.
@@ -163,9 +194,11 @@ class Placement(Mapping[Edge, Decision]):
             explain: Whether to add what each rule saw.
         """
         rows = [self._row(edge, decision) for edge, decision in self.decisions.items()]
+        rows += [_output_row(output) for output in self.outputs]
+        decisions = [*self.decisions.values(), *(output.decision for output in self.outputs)]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
         lines = []
-        for row, decision in zip(rows, self.decisions.values(), strict=True):
+        for row, decision in zip(rows, decisions, strict=True):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             lines.append(f"{line}  {decision.reason.detail}" if explain and decision.reason.detail else line)
         return "\n".join(lines) + ("\n" if lines else "")
@@ -175,6 +208,7 @@ class Placement(Mapping[Edge, Decision]):
         records = {
             "schema": SCHEMA,
             "edges": [self._record(edge, decision) for edge, decision in self.decisions.items()],
+            "outputs": [self._output_record(output) for output in self.outputs],
             "adds": [self._add_record(residual) for residual in self.residuals],
         }
         return json.dumps(records, indent=1)
@@ -200,13 +234,21 @@ class Placement(Mapping[Edge, Decision]):
             "output": label.output,
             "input": edge.input,
             "tensor": label.tensor,
+            **self._decision_record(decision),
+        }
+
+    def _output_record(self, output: OutputDecision) -> dict[str, Any]:
+        return {"tensor": output.name, **self._decision_record(output.decision)}
+
+    def _decision_record(self, decision: Decision) -> dict[str, Any]:
+        return {
             "quantize": decision.quantize,
             "dtype": decision.dtype if decision.quantize else None,
             "axis": decision.axis,
             "rule": decision.reason.rule.name,
             "says": decision.reason.rule.value,
             "saw": decision.reason.detail,
-            "looked_at": self.looked_at(edge),
+            "looked_at": self.looked_at(decision),
         }
 
     def _add_record(self, found: ResidualAdd) -> dict[str, Any]:
@@ -238,6 +280,10 @@ class Placement(Mapping[Edge, Decision]):
 
     def _name(self, node: int | None) -> str | None:
         return None if node is None else self.nodes[node].node
+
+
+def _output_row(output: OutputDecision) -> tuple[str, str, str, str, str]:
+    return "->", "output", output.name, format_decision(output.decision), output.decision.reason.rule.name
 
 
 def format_decision(decision: Decision) -> str:

@@ -26,6 +26,7 @@ class Rule(Enum):
     O4 = "what an integer kernel stores is read by all as it was rounded"
     O5 = "residual Add of an integer convolution: both inputs"
     O6 = "no integer kernel can run the op as it stands here"
+    OUTPUT = "graph output that was asked for: what an int8 kernel stores leaves the graph rounded"
     BODY = "inside a body that stays float: what isn't of an If, Loop or Scan can't be calibrated"
     SELECTED = "input of an op that was asked for by name or type"
     NOT_SELECTED = "input of an op that isn't quantized"

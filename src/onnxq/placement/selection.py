@@ -49,12 +49,14 @@ class SelectionOptions:
         nodes_to_quantize: Only nodes whose whole name matches one of these regular expressions (and nodes of
             `op_types_to_quantize`, if that is given too); None for no such limit.
         nodes_to_exclude: Never nodes whose whole name matches one of these.
+        quantize_outputs: Whether graph outputs that come out of quantized ops get Q/DQ too.
     """
 
     op_types_to_quantize: Sequence[str] | None = None
     op_types_to_exclude: Sequence[str] | None = None
     nodes_to_quantize: Sequence[str] | None = None
     nodes_to_exclude: Sequence[str] | None = None
+    quantize_outputs: bool = False
 
 
 def select(

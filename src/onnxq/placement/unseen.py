@@ -41,7 +41,8 @@ def uses_of(index: GraphIndex, placement: Placement, keys: Collection[str]) -> l
 
 
 def _calibrated(index: GraphIndex, placement: Placement) -> list[Use]:
-    return list(dict.fromkeys(index.use(e) for e in placement.quantized if not placement[e].constant))
+    read = [index.use(e) for e in placement.quantized if not placement[e].constant]
+    return list(dict.fromkeys([*read, *(output.use for output in placement.quantized_outputs)]))
 
 
 def unseen_warnings(index: GraphIndex, unseen: Unseen) -> list[str]:

@@ -10,6 +10,11 @@ the body, with parameters of its own: no pair feeds readers of two graphs, and a
      `----> If                           the branch reads t itself,
              then: t -> Q -> DQ -> Conv  and has a pair of its own
 
+A graph output that is quantized keeps its name, which the DequantizeLinear yields then:
+
+    Conv -> y (output, read by Relu)        Conv -> y_unrounded --> Q --> DQ -> y
+                                                             `----> Relu
+
 A zero point is written out even where it is 0, since some runtimes fail to fuse a pair without one. What is stored as
 integers has no Q:
 
@@ -20,10 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from onnxq.encoding import Encoding, QuantizationParameters
 from onnxq.graph import Edge, GraphIndex, Use
@@ -38,24 +44,33 @@ class Pair:
         use: The tensor that is quantized, as the graph sees it that the pair stands in.
         encoding: How it is stored.
         readers: Edges that read the dequantized tensor.
+        is_output: Whether the dequantized tensor is an output of the graph.
     """
 
     use: Use
     encoding: Encoding
     readers: tuple[Edge, ...]
+    is_output: bool = False
 
 
-def pair_up(index: GraphIndex, edges: Mapping[Edge, Encoding]) -> list[Pair]:
+def pair_up(
+    index: GraphIndex, edges: Mapping[Edge, Encoding], outputs: Mapping[Use, Encoding] = MappingProxyType({})
+) -> list[Pair]:
     """Group quantized edges into pairs: one for each graph, tensor and encoding, in order of first use.
 
     Args:
         index: The model.
         edges: Quantized edge -> how its tensor is stored.
+        outputs: Quantized output of the main graph, which a node yields -> how it is stored.
     """
     readers: dict[tuple[Use, Encoding], list[Edge]] = {}
     for edge, encoding in edges.items():
         readers.setdefault((index.use(edge), encoding), []).append(edge)
-    return [Pair(use, encoding, tuple(found)) for (use, encoding), found in readers.items()]
+    for use, encoding in outputs.items():
+        readers.setdefault((use, encoding), [])
+    return [
+        Pair(use, encoding, tuple(found), outputs.get(use) == encoding) for (use, encoding), found in readers.items()
+    ]
 
 
 def write_pairs(
@@ -71,15 +86,37 @@ def write_pairs(
             the tensor's element type.
     """
     names = NameSource(model)
+    sources = {pair.use.tensor: _free_output(index, names, pair.use.tensor) for pair in pairs if pair.is_output}
     before: dict[int, list[NodeProto]] = {}
+    behind: dict[int, list[NodeProto]] = {}
     for pair, numbers in zip(pairs, parameters, strict=True):
         graph, tensor = index.scopes[pair.use.scope].graph, index.tensor_names[pair.use.tensor]
         nodes, result = _pair_nodes(graph, names, tensor, pair.encoding.axis, numbers)
+        nodes[0].input[0] = sources.get(pair.use.tensor, nodes[0].input[0])
+        if pair.is_output:
+            result = nodes[-1].output[0] = tensor
         for edge in pair.readers:
             index.nodes[edge.node].input[edge.input] = result
-        before.setdefault(min(edge.node for edge in pair.readers), []).extend(nodes)
-    _insert(index, before)
+        place = (
+            (behind, index.producers[pair.use.tensor])
+            if pair.is_output
+            else (before, min(e.node for e in pair.readers))
+        )
+        place[0].setdefault(place[1], []).extend(nodes)
+    _insert(index, before, behind)
     raise_ir_version(model)
+
+
+def _free_output(index: GraphIndex, names: NameSource, tensor: int) -> str:
+    """Give what a node yields as a graph output another name, under which all readers find it."""
+    output, graph = index.tensor_names[tensor], index.scopes[index.tensor_scope[tensor]].graph
+    name, producer = names.fresh(f"{output}_unrounded"), index.producers[tensor]
+    index.nodes[producer].output[index.outputs[producer].index(tensor)] = name
+    for edge in index.consumers[tensor]:
+        index.nodes[edge.node].input[edge.input] = name
+    declared = next(value for value in graph.output if value.name == output)
+    graph.value_info.append(ValueInfoProto(name=name, type=declared.type))
+    return name
 
 
 def _pair_nodes(
@@ -106,12 +143,14 @@ def _pair_nodes(
     return nodes, source
 
 
-def _insert(index: GraphIndex, before: Mapping[int, Iterable[NodeProto]]) -> None:
-    """Put new nodes in front of the nodes with the given numbers, which keeps the order topological."""
+def _insert(
+    index: GraphIndex, before: Mapping[int, Iterable[NodeProto]], behind: Mapping[int, Iterable[NodeProto]]
+) -> None:
+    """Put new nodes in front of the nodes with the given numbers, or behind them; the order stays topological."""
     nodes: list[list[NodeProto]] = [[] for _ in index.scopes]
     for number, node in enumerate(index.nodes):
-        nodes[index.node_scope[number]] += (*before.get(number, ()), node)
-    changed = {index.node_scope[number] for number in before}
+        nodes[index.node_scope[number]] += (*before.get(number, ()), node, *behind.get(number, ()))
+    changed = {index.node_scope[number] for number in (*before, *behind)}
     for scope in sorted(changed, reverse=True):  # inner graphs first: rebuilding an outer one copies them
         graph = index.scopes[scope].graph
         del graph.node[:]
