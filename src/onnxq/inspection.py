@@ -180,6 +180,9 @@ def _found(pair: ModelPair) -> tuple[_Slots, dict[str, int]]:
             slots.setdefault(node, set()).add(slot)
             key = index.key(index.use(Edge(node, slot)))
             kinds[key] = _kind(quantization, constant=index.is_constant(index.inputs[node][slot]))
+    for output, quantization in pair.outputs():
+        if quantization is not None:
+            kinds.setdefault(output, _kind(quantization, constant=False))
     return slots, _counted(kinds.values())
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from onnxq.calibration.runtime import serialize
 from onnxq.errors import InvalidModelError
+from onnxq.rewrite import integer_interface
+from onnxq.storing import quantized
 
 Outputs = dict[str, Any]
 """Output name -> value of one run."""
@@ -63,6 +65,44 @@ def run_model(
                 f"onnxruntime can't run the model on feed {number} {how}: {_one_line(error)}"
             ) from None
     return results
+
+
+def direct_feeds(model: ModelProto, feeds: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Feeds of a float model as a model takes them whose inputs are half precision or integers (`direct_io_types`).
+
+    Args:
+        model: The quantized model.
+        feeds: Input name -> array, one mapping a run.
+    """
+    integers = integer_interface(model)
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    dtypes = {name: helper.tensor_dtype_to_np_dtype(elem_type) for name, elem_type in types.items()}
+
+    def direct(name: str, value: NDArray[Any]) -> NDArray[Any]:
+        found = integers.get(name)
+        if found is None or value.dtype == found.zero_point.dtype:
+            return value.astype(dtypes[name])
+        return quantized(value, found.scale, found.zero_point, None)
+
+    return [{name: direct(name, value) for name, value in feed.items()} for feed in feeds]
+
+
+def real_outputs(model: ModelProto, results: Iterable[Outputs]) -> list[Outputs]:
+    """What outputs mean that are integers because of `direct_io_types`; others as they are.
+
+    Args:
+        model: The quantized model.
+        results: What it yielded.
+    """
+    integers = integer_interface(model)
+
+    def real(name: str, value: Any) -> Any:
+        found = integers.get(name)
+        if found is None:
+            return value
+        return (value.astype(np.float32) - found.zero_point.astype(np.float32)) * found.scale.astype(np.float32)
+
+    return [{name: real(name, value) for name, value in outputs.items()} for outputs in results]
 
 
 def sqnr(reference: NDArray[Any], value: NDArray[Any]) -> float:

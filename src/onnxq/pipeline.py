@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain
@@ -36,6 +36,7 @@ from onnxq.calibration import (
     why_unrunnable,
 )
 from onnxq.convert import HALF_SCALE_OPSET, HALF_TYPES, KeptFloat, least_opset, lower
+from onnxq.encoding import QuantizationParameters
 from onnxq.errors import InvalidModelError, UnsupportedError, UsageError, VerificationError
 from onnxq.graph import GraphIndex, build_index
 from onnxq.model_io import PathLike, check_writable, load_model, model_files, save_model, why_invalid
@@ -53,7 +54,7 @@ from onnxq.placement import (
 )
 from onnxq.policies import CALIBRATION_METHODS, HIGH_PRECISION_DTYPES
 from onnxq.protos import describe, opset_version, walk_nodes
-from onnxq.rewrite import pair_up, strip_pairs, write_pairs
+from onnxq.rewrite import integer_interface, pair_up, strip_pairs, take_integers, write_pairs
 from onnxq.scaling import pair_parameters
 from onnxq.shapes import Change, Prepared, infer_types, prepare
 from onnxq.storing import store_integers
@@ -92,6 +93,8 @@ class QuantizationResult:
         changes: What preparation changed in the model beside Q/DQ, and why.
         warnings: What the user should know.
         kept_float: Nodes that stay float32 when the rest becomes half precision, and why.
+        integers: Inputs and outputs that are integers by `direct_io_types` -> what these mean:
+            real = (integer - zero point) * scale.
     """
 
     model: onnx.ModelProto
@@ -100,6 +103,7 @@ class QuantizationResult:
     changes: tuple[Change, ...]
     warnings: tuple[str, ...]
     kept_float: tuple[KeptFloat, ...] = ()
+    integers: Mapping[str, QuantizationParameters] = field(default_factory=dict)
 
 
 def quantize(
@@ -116,7 +120,8 @@ def quantize(
     high_precision_dtype: str | None = None,
     policy: str = "tensorrt",
     activation_type: str | None = None,
-    keep_io_types: bool = True,
+    keep_io_types: bool | None = None,
+    direct_io_types: bool = False,
     op_types_to_exclude_fp16: Sequence[str] | None = None,
     nodes_to_exclude_fp16: Sequence[str] | None = None,
     op_types_to_quantize: Sequence[str] | None = None,
@@ -151,7 +156,11 @@ def quantize(
         policy: Whose kernels the result is for: "tensorrt", or "onnxruntime" for those of its CPU.
         activation_type: Integer type of activations. With policy "tensorrt" it is "int8", symmetric; with
             "onnxruntime" it is "uint8" (the default) or "int8", asymmetric. Weights are symmetric int8.
-        keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half.
+        keep_io_types: Whether float32 inputs and outputs of the model stay float32 when the rest becomes half. None is
+            yes, unless `direct_io_types` is given.
+        direct_io_types: Whether inputs and outputs have the type of what stands behind them: integers where that is
+            the Q of an input that nothing else reads, or the pair of an output (`quantize_outputs`); else half
+            precision, as with `keep_io_types=False`. `integers` of the result says what the numbers mean.
         op_types_to_exclude_fp16: Op types that stay float32 when the rest becomes half.
         nodes_to_exclude_fp16: Regular expressions; nodes whose whole name matches one stay float32, likewise.
         op_types_to_quantize: Only these op types; by default Conv, ConvTranspose, Gemm, MatMul, residual Adds, pooling
@@ -174,8 +183,8 @@ def quantize(
         The quantized model, with the placement, the ranges, and what else was changed.
 
     Raises:
-        UsageError: An argument has an unknown value, a pattern matches nothing, or the output can't be written or is an
-            input.
+        UsageError: An argument has an unknown value or contradicts another, a pattern matches nothing, or the output
+            can't be written or is an input.
         UnsupportedError: The arguments ask for what onnxq doesn't do, such as half precision for onnxruntime's CPU.
         InvalidModelError: The model is no usable float model.
         CalibrationError: The data don't fit the model, or it doesn't run on them.
@@ -193,6 +202,7 @@ def quantize(
             f"high_precision_dtype={high_precision_dtype!r} with policy={policy!r}: its CPU has no kernels for half "
             "precision, and no integer kernels beside such tensors; use 'fp32', the default of this policy"
         )
+    keep_io_types = keeps_io_types(keep_io_types, direct_io_types)
     calibrator = make_calibrator(calibration_method, percentile, policy)
     given = _only_one(calibration_data=calibration_data, calibration_cache_path=calibration_cache_path, ranges=ranges)
     if seed < 0:
@@ -254,10 +264,26 @@ def quantize(
         quantized, kept = lowered.model, lowered.kept
     if dq_only:
         store_integers(quantized)
+    if direct_io_types:
+        take_integers(quantized)
     warnings += _verify(quantized)
     if output_path is not None:
         save_model(quantized, output_path, inputs=input_files(model, calibration_data, given))
-    return QuantizationResult(quantized, plan.placement, own, plan.prepared.changes, tuple(warnings), kept)
+    integers_outside = integer_interface(quantized) if direct_io_types else {}
+    return QuantizationResult(
+        quantized, plan.placement, own, plan.prepared.changes, tuple(warnings), kept, integers_outside
+    )
+
+
+def keeps_io_types(keep_io_types: bool | None, direct_io_types: bool) -> bool:
+    """Whether float32 inputs and outputs stay float32: so they do, unless one of the two options says otherwise.
+
+    Raises:
+        UsageError: The options contradict each other.
+    """
+    if keep_io_types and direct_io_types:
+        raise UsageError("keep_io_types and direct_io_types contradict each other: leave one of them out")
+    return not direct_io_types if keep_io_types is None else keep_io_types
 
 
 def make_plan(

@@ -81,6 +81,8 @@ def assert_no_violations(
     *,
     policy: str = "tensorrt",
     selection: SelectionOptions | None = None,
+    keep_io_types: bool | None = None,
+    direct_io_types: bool = False,
     only: Sequence[str] | None = None,
 ) -> None:
     """All invariants hold, or some of them.
@@ -90,13 +92,24 @@ def assert_no_violations(
         quantized: The model after it.
         policy: Whose fusion rules it was made for: "tensorrt" or "onnxruntime".
         selection: What was asked to be quantized, where that wasn't everything.
+        keep_io_types: Whether float32 inputs and outputs had to stay float32, as in `onnxq.quantize`.
+        direct_io_types: Whether they may be integers too, as in `onnxq.quantize`.
         only: Names of the invariants in `onnxq.invariants.INVARIANTS`; None for all.
 
     Raises:
         AssertionError: Listing every violation.
     """
     __tracebackhide__ = True
-    _fail_if(violation_blocks(check(float_model, quantized, policy=policy, selection=selection, only=only)))
+    violations = check(
+        float_model,
+        quantized,
+        policy=policy,
+        selection=selection,
+        keep_io_types=keep_io_types,
+        direct_io_types=direct_io_types,
+        only=only,
+    )
+    _fail_if(violation_blocks(violations))
 
 
 def assert_io_preserved(float_model: ModelProto, quantized: ModelProto) -> None:

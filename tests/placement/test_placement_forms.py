@@ -84,7 +84,7 @@ def test_a_part_has_its_edges_and_its_adds() -> None:
 def test_an_empty_placement_has_an_empty_text() -> None:
     placement = Placement({}, {}, (), ())
     assert placement.to_text() == ""
-    assert json.loads(placement.to_json()) == {"schema": 1, "edges": [], "adds": []}
+    assert json.loads(placement.to_json()) == {"schema": 1, "edges": [], "outputs": [], "adds": []}
 
 
 def test_activations_are_each_named_once_and_weights_not() -> None:

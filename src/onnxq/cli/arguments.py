@@ -121,7 +121,25 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         ("--nodes-to-exclude", "PATTERN", "never these nodes"),
     ):
         group.add_argument(name, nargs="+", action="extend", metavar=value, help=text)
-    group.add_argument("--quantize-outputs", action="store_true", help="outputs of MODEL too that int8 kernels yield")
+    add_quantize_outputs(group)
+
+
+def add_quantize_outputs(parser: argparse._ActionsContainer) -> None:
+    """The option `--quantize-outputs`."""
+    parser.add_argument(
+        "--quantize-outputs",
+        action="store_true",
+        help="outputs of the model too, where int8 kernels yield them",
+    )
+
+
+def add_direct_io_types(parser: argparse._ActionsContainer) -> None:
+    """The option `--direct-io-types`."""
+    parser.add_argument(
+        "--direct-io-types",
+        action="store_true",
+        help="inputs and outputs have the type of what stands behind them: integers, or half precision",
+    )
 
 
 def add_target(parser: argparse.ArgumentParser, *, activation_type: bool = True) -> None:
@@ -146,15 +164,19 @@ def add_target(parser: argparse.ArgumentParser, *, activation_type: bool = True)
         )
 
 
+def add_keep_io_types(parser: argparse._ActionsContainer) -> None:
+    """The option `--keep-io-types`; None if it isn't given."""
+    parser.add_argument(
+        "--keep-io-types",
+        action=argparse.BooleanOptionalAction,
+        help="float32 inputs and outputs stay float32, with Casts at the boundary (default)",
+    )
+
+
 def add_precision_options(parser: argparse.ArgumentParser, op_types: str, nodes: str) -> None:
     """Options that say what stays float32, under the given names."""
     group = parser.add_argument_group("what stays float32")
-    group.add_argument(
-        "--keep-io-types",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="float32 inputs and outputs stay float32, with Casts at the boundary (default)",
-    )
+    add_keep_io_types(group)
     group.add_argument(op_types, nargs="+", action="extend", metavar="OP", help="these op types")
     group.add_argument(
         nodes, nargs="+", action="extend", metavar="PATTERN", help="nodes whose whole name matches a regular expression"

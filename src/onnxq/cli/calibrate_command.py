@@ -36,6 +36,7 @@ def calibrate_command(options: Namespace) -> int:
             op_types_to_exclude=options.op_types_to_exclude,
             nodes_to_quantize=options.nodes_to_quantize,
             nodes_to_exclude=options.nodes_to_exclude,
+            quantize_outputs=options.quantize_outputs,
             memory_limit=options.memory_limit,
             seed=options.seed,
             progress=progress,

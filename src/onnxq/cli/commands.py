@@ -16,6 +16,7 @@ from onnxq.errors import UsageError
 from onnxq.invariants import INVARIANTS, check
 from onnxq.model_io import load_model
 from onnxq.pipeline import find_quantization, quantize
+from onnxq.placement import SelectionOptions
 from onnxq.printable import one_line
 
 
@@ -39,6 +40,7 @@ def quantize_command(options: Namespace) -> int:
             policy=options.policy,
             activation_type=options.activation_type,
             keep_io_types=options.keep_io_types,
+            direct_io_types=options.direct_io_types,
             op_types_to_exclude_fp16=options.op_types_to_exclude_fp16,
             nodes_to_exclude_fp16=options.nodes_to_exclude_fp16,
             op_types_to_quantize=options.op_types_to_quantize,
@@ -67,7 +69,15 @@ def check_command(options: Namespace) -> int:
             raise UsageError(f"{options.float_model} holds Q/DQ and {options.quantized} holds none: swap them")
         _warn(f"{options.quantized} holds no Q/DQ, so most invariants have nothing to look at")
     with naming(options.float_model):
-        violations = check(float_model, quantized, policy=options.policy, only=options.only)
+        violations = check(
+            float_model,
+            quantized,
+            policy=options.policy,
+            selection=SelectionOptions(quantize_outputs=options.quantize_outputs),
+            keep_io_types=options.keep_io_types,
+            direct_io_types=options.direct_io_types,
+            only=options.only,
+        )
     if options.json:
         print(json.dumps([asdict(v) for v in violations], indent=1))
     else:

@@ -18,7 +18,7 @@ def convert_command(options: Namespace) -> int:
     output = Path(options.output) if options.output else model.with_name(f"{stem}.{options.precision}.onnx")
     lowered = convert(
         model,
-        keep_io_types=options.keep_io_types,
+        keep_io_types=options.keep_io_types is not False,
         low_precision_type=options.precision,
         op_types_to_exclude=options.op_types_to_exclude,
         nodes_to_exclude=options.nodes_to_exclude,

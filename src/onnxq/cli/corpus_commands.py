@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from onnxq.corpus.rename import rename_all
 from onnxq.corpus.strip import strip_weights
 from onnxq.errors import CorpusError, UsageError
 from onnxq.model_io import check_writable, load_model, model_files, save_model
+from onnxq.placement import SelectionOptions
 from onnxq.quantizers import DEFAULT, resolve
 from onnxq.seeded import restore_weights
 
-_SELECTION = ("op_types_to_quantize", "op_types_to_exclude", "nodes_to_quantize", "nodes_to_exclude")
+_SELECTION = tuple(field.name for field in fields(SelectionOptions))
 
 
 def add_command(options: Namespace) -> int:
@@ -44,7 +46,7 @@ def add_command(options: Namespace) -> int:
         rename=options.rename,
         anonymous=options.anonymous,
         calibration_data=options.calibration_data,
-        options={"calibration_shapes": shapes} | {name: getattr(options, name) for name in _SELECTION},
+        options={"calibration_shapes": shapes} | {name: getattr(options, name) or None for name in _SELECTION},
         known_failures=options.known_failures,
         refusal=options.refusal,
     )

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from onnxq.cli.display import count
-from onnxq.diff import Difference, EdgeView, Kind, PlacementDiff, PlacementView, Scaling
+from onnxq.diff import OUTPUT, Difference, EdgeView, Kind, PlacementDiff, PlacementView, Scaling
 from onnxq.printable import one_line
 
 SCHEMA = 1
@@ -80,6 +80,8 @@ def _side(view: PlacementView) -> str:
 
 def _edge_lines(found: Difference) -> Iterator[tuple[str, str]]:
     reader = f"{_node(found.edge, found.key.node)} input {found.key.input}"
+    if found.key.input == OUTPUT:
+        reader = f'output "{found.key.node}" of the graph'
     if found.a is None or found.b is None:
         mark, scaling = ("-", found.a) if found.b is None else ("+", found.b)
         absent = found.kinds[0] in (Kind.UNKNOWN_IN_A, Kind.UNKNOWN_IN_B)
@@ -148,7 +150,7 @@ def _record(found: Difference) -> dict[str, Any]:
         "node": found.edge.node,
         "op_type": found.edge.op_type,
         "output": found.key.node,
-        "input": found.key.input,
+        "input": None if found.key.input == OUTPUT else found.key.input,
         "kinds": [kind.name.lower() for kind in found.kinds],
         "scale_difference": ratio if ratio is not None and np.isfinite(ratio) else None,
         "a": _scaling_record(found.a),

@@ -12,7 +12,7 @@ from onnxq.invariants import Violation
 from onnxq.model_io import model_files
 from onnxq.pipeline import QuantizationResult
 from onnxq.placement.ops import LINEAR
-from onnxq.printable import printable
+from onnxq.printable import one_line, printable
 
 MOST_CHANGES = 10
 """How many corrected declarations the summary of a quantization lists."""
@@ -41,6 +41,10 @@ def summary_text(result: QuantizationResult, output: Path) -> str:
         written(output),
         f"quantized: {', '.join(parts) or 'nothing'} ({found})",
     ]
+    for name, means in result.integers.items():
+        scale, zero_point = float(means.scale.reshape(())), int(means.zero_point.reshape(()))
+        dtype = means.zero_point.dtype
+        lines.append(f'integers: "{one_line(name)}" is {dtype}, and means (integer - {zero_point}) * {scale:.9g}')
     changes = [f"changed: {change.where}: {change.what}" for change in result.changes if change.rule != "S8"]
     lines += changes[:MOST_CHANGES]
     if len(changes) > MOST_CHANGES:

@@ -11,9 +11,12 @@ from onnxq.cli.arguments import (
     Commands,
     Parser,
     add_command,
+    add_direct_io_types,
     add_json,
+    add_keep_io_types,
     add_model,
     add_precision_options,
+    add_quantize_outputs,
     add_selection,
     add_target,
     ratio,
@@ -97,7 +100,9 @@ def _add_quantize(subparsers: Commands) -> None:
     add_target(parser)
     add_selection(parser)
     add_precision_options(parser, "--op-types-to-exclude-fp16", "--nodes-to-exclude-fp16")
-    parser.add_argument(
+    form = parser.add_argument_group("form of the result")
+    add_direct_io_types(form)
+    form.add_argument(
         "--dq-only",
         action="store_true",
         help="store weights as integers with only a DequantizeLinear, in a fourth of their size",
@@ -178,6 +183,10 @@ def _add_check(subparsers: Commands) -> None:
         metavar="NAME",
         help="only these invariants",
     )
+    asked = parser.add_argument_group("what the quantizer was asked for")
+    add_quantize_outputs(asked)
+    add_keep_io_types(asked)
+    add_direct_io_types(asked)
     add_json(parser)
 
 

@@ -6,6 +6,9 @@
     conv1 = Conv input 0 x: int8
     conv1 = Conv input 1 conv1_w: int8 per axis 0
     add = Add input 1 skip: int8
+    -> output y: int8
+
+The last line is there if the graph output `y` is quantized (`quantize_outputs`).
 
 Everything in it is named by tensors of the float model, and read off the quantized model, so it can be made of any
 quantizer's result, and inserted Q/DQ renumber nothing. Columns aren't aligned: one changed edge is one changed line.

@@ -90,6 +90,9 @@ def _placement(pair: ModelPair) -> Iterator[str]:
             edge = f"{display_name(pair.key(node))} = {display_name(index.nodes[node].op_type)} input {slot}"
             rank = index.tensor_types[index.inputs[node][slot]].rank
             yield f"{edge} {display_name(tensor)}: {element_type(pair, found)}{_axis(found, rank)}"
+    for tensor, found in pair.outputs():
+        if found is not None:
+            yield f"-> output {display_name(tensor)}: {element_type(pair, found)}"
 
 
 def _shapes(pair: ModelPair) -> Iterator[str]:
@@ -137,6 +140,9 @@ def _ranges(pair: ModelPair) -> Iterator[str]:
             rank = index.tensor_types[index.inputs[node][slot]].rank
             key = index.key(index.use(Edge(node, slot)))
             lines[f"{display_name(key)}{_axis(found, rank)}: {_scales(found)}"] = None
+    for tensor, found in pair.outputs():
+        if found is not None:
+            lines[f"{display_name(tensor)}: {_scales(found)}"] = None
     yield from lines
 
 

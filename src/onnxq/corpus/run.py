@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
 from onnxq.calibration import make_feeds
 from onnxq.corpus.case import Case
@@ -17,7 +17,8 @@ from onnxq.corpus.format import Expect
 from onnxq.corpus.limits import bounded_memory
 from onnxq.errors import CorpusError, OnnxqError, UnsupportedError
 from onnxq.invariants import ModelPair
-from onnxq.numerics import output_sqnr, run_model
+from onnxq.numerics import direct_feeds, output_sqnr, real_outputs, run_model
+from onnxq.pipeline import keeps_io_types
 from onnxq.placement import SelectionOptions
 from onnxq.quantizers import DEFAULT, OnnxqQuantizer, Quantizer
 
@@ -64,7 +65,8 @@ class CaseRun:
             raise ValueError("a run that failed has no pair of models")
         names = (f.name for f in fields(SelectionOptions))
         selection = SelectionOptions(**{name: self.case.options[name] for name in names if name in self.case.options})
-        return ModelPair(self.float_model, self.quantized, self.policy, selection, self._keeps_io_types)
+        keeps, direct = self._keeps_io_types, self._has_direct_io_types
+        return ModelPair(self.float_model, self.quantized, self.policy, selection, keeps, direct)
 
     @cached_property
     def feeds(self) -> list[Mapping[str, Any]]:
@@ -75,16 +77,16 @@ class CaseRun:
 
     @cached_property
     def quantized_feeds(self) -> list[Mapping[str, Any]]:
-        """The same for the quantized model, whose inputs become half precision where the case asks for it."""
-        if self._keeps_io_types:
-            return self.feeds
-        types = {v.name: v.type.tensor_type.elem_type for v in self.pair.quantized.graph.input}
-        dtypes = {name: helper.tensor_dtype_to_np_dtype(elem_type) for name, elem_type in types.items()}
-        return [{name: value.astype(dtypes[name]) for name, value in feed.items()} for feed in self.feeds]
+        """The same for the quantized model, whose inputs have other types where the case asks for it."""
+        return self.feeds if self._keeps_io_types else direct_feeds(self.pair.quantized, self.feeds)
 
     @property
     def _keeps_io_types(self) -> bool:
-        return bool(self.case.options.get("keep_io_types", True))
+        return keeps_io_types(self.case.options.get("keep_io_types"), self._has_direct_io_types)
+
+    @property
+    def _has_direct_io_types(self) -> bool:
+        return bool(self.case.options.get("direct_io_types", False))
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -94,7 +96,8 @@ class CaseRun:
             InvalidModelError: The runtime refuses one of the models.
         """
         reference = run_model(self.pair.float_model, self.feeds)
-        return output_sqnr(reference, run_model(self.pair.quantized, self.quantized_feeds))
+        results = run_model(self.pair.quantized, self.quantized_feeds)
+        return output_sqnr(reference, real_outputs(self.pair.quantized, results))
 
 
 def run_case(case: Case, quantizer: Quantizer) -> CaseRun:

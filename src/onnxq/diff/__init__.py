@@ -2,9 +2,10 @@
 
 from onnxq.diff.compare import Difference, Kind, PlacementDiff, compare
 from onnxq.diff.read import read_views
-from onnxq.diff.view import EdgeKey, EdgeView, PlacementView, Scaling
+from onnxq.diff.view import OUTPUT, EdgeKey, EdgeView, PlacementView, Scaling
 
 __all__ = [
+    "OUTPUT",
     "Difference",
     "EdgeKey",
     "EdgeView",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxq.diff.view import WRITTEN_BY_TOOLS, EdgeKey, EdgeView, PlacementView, Scaling
+from onnxq.diff.view import OUTPUT, WRITTEN_BY_TOOLS, EdgeKey, EdgeView, PlacementView, Scaling
 
 
 class Kind(Enum):
@@ -102,9 +102,10 @@ def compare(a: PlacementView, b: PlacementView, *, scale_tolerance: float = 0.05
             continue
         ratio = _scale_difference(one, two)
         kinds = tuple(_kinds(one, two, ratio, scale_tolerance))
-        if one is None and a.is_complete and key.node not in nodes_a:
+        is_edge = key.input != OUTPUT
+        if is_edge and one is None and a.is_complete and key.node not in nodes_a:
             kinds = (Kind.UNKNOWN_IN_A,)
-        if two is None and b.is_complete and key.node not in nodes_b:
+        if is_edge and two is None and b.is_complete and key.node not in nodes_b:
             kinds = (Kind.UNKNOWN_IN_B,)
         if kinds:
             differences.append(Difference(key, edge, kinds, one, two, ratio))
@@ -127,7 +128,7 @@ def _unmatched(side: PlacementView, other: PlacementView, known: set[str]) -> tu
         left = {
             key.node: f'{edge.op_type} "{edge.node or key.node}"'
             for key, edge in side.edges.items()
-            if key.node not in known and edge.op_type not in WRITTEN_BY_TOOLS
+            if key.node not in known and key.input != OUTPUT and edge.op_type not in WRITTEN_BY_TOOLS
         }
     return (*left.values(), *side.extra)
 

@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from onnxq.corpus.golden_text import SCHEMA as GOLDEN_SCHEMA
-from onnxq.diff.view import EdgeKey, EdgeView, PlacementView, Scaling
+from onnxq.diff.view import OUTPUT, EdgeKey, EdgeView, PlacementView, Scaling
 from onnxq.errors import UsageError
 from onnxq.placement.placement import SCHEMA as EXPLANATION_SCHEMA
 from onnxq.scopes import tensor_key
@@ -17,6 +17,7 @@ GOLDEN_TITLE = f"# onnxq placement, schema {GOLDEN_SCHEMA}"
 
 _NAME = r'("(?:[^"\\]|\\.)*"|[^\s"\\]+)'
 _LINE = re.compile(rf"{_NAME} = {_NAME} input (\d{{1,9}}) {_NAME}: (\S.*?)(?: per axis (-?\d{{1,9}}))?")
+_OUTPUT = re.compile(rf"-> output {_NAME}: (\S.*)")
 
 
 class _Edge(msgspec.Struct):
@@ -30,9 +31,15 @@ class _Edge(msgspec.Struct):
     axis: int | None
 
 
+class _Output(msgspec.Struct):
+    tensor: str
+    quantize: bool
+
+
 class _Explanation(msgspec.Struct):
     schema: int
     edges: list[_Edge]
+    outputs: list[_Output] = []
 
 
 def parse_golden(text: str, source: str) -> PlacementView:
@@ -50,6 +57,11 @@ def parse_golden(text: str, source: str) -> PlacementView:
         raise UsageError(f"{source}: the first line is {title!r}, this onnxq reads {GOLDEN_TITLE!r}")
     edges = {}
     for number, line in enumerate(lines, 2):
+        output_line = _OUTPUT.fullmatch(line)
+        if output_line is not None:
+            name = _unquoted(output_line[1])
+            edges[EdgeKey(name, OUTPUT)] = EdgeView("", name, "", "", Scaling(output_line[2]))
+            continue
         found = _LINE.fullmatch(line)
         if found is None:
             raise UsageError(f"{source}, line {number}: is no edge of a placement: {line!r}")
@@ -80,6 +92,9 @@ def parse_explanation(text: str, source: str) -> PlacementView:
         scaling = Scaling("int8", edge.axis) if edge.quantize else None
         key = EdgeKey(tensor_key(edge.graph, edge.output), edge.input)
         edges[key] = EdgeView(edge.graph, edge.tensor, edge.op_type, edge.node, scaling)
+    for found_output in found.outputs:
+        scaling = Scaling("int8") if found_output.quantize else None
+        edges[EdgeKey(found_output.tensor, OUTPUT)] = EdgeView("", found_output.tensor, "", "", scaling)
     return PlacementView(source, "placement", edges)
 
 

@@ -12,14 +12,18 @@ from onnxq.corpus.golden_text import element_type, scale_axis
 from onnxq.invariants import ModelPair
 from onnxq.protos import describe
 
+OUTPUT = -1
+"""Stands for the position among inputs, where an edge is a graph output that the caller reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeKey:
-    """One input of a node of the float model, whatever the node is called.
+    """One input of a node of the float model, whatever the node is called, or an output of the graph.
 
     Attributes:
-        node: Key of the first output of the node: in a body with its path before it, see `onnxq.scopes`.
-        input: Position among its inputs.
+        node: Key of the first output of the node: in a body with its path before it, see `onnxq.scopes`. Of a graph
+            output its name.
+        input: Position among the node's inputs; `OUTPUT` for a graph output.
     """
 
     node: str
@@ -50,7 +54,7 @@ class EdgeView:
     Attributes:
         graph: Path of the body that the node stands in; "" for the main graph, or if it isn't known.
         tensor: The float tensor on it.
-        op_type: Operator of the node that reads it.
+        op_type: Operator of the node that reads it; "" if the caller does.
         node: Name of that node; "" if it isn't known.
         scaling: How it is quantized; None if it is float.
     """
@@ -104,6 +108,9 @@ def view_of_pair(source: str, pair: ModelPair, *, what: str) -> PlacementView:
             scaling = Scaling(element_type(pair, found), axis, found.scale, found.zero_point)
         path = index.scopes[index.node_scope[number]].path
         edges[EdgeKey(pair.key(number), slot)] = EdgeView(path, tensor, node.op_type, node.name, scaling)
+    for tensor, found in pair.outputs():
+        scaling = None if found is None else Scaling(element_type(pair, found), None, found.scale, found.zero_point)
+        edges[EdgeKey(tensor, OUTPUT)] = EdgeView("", tensor, "", "", scaling)
     return PlacementView(source, what, edges, extra=_extra(pair))
 
 

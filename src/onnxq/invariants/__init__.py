@@ -33,6 +33,7 @@ from onnxq.invariants.structure import (
     valid,
 )
 from onnxq.invariants.violation import Violation
+from onnxq.pipeline import keeps_io_types
 from onnxq.placement import SelectionOptions
 from onnxq.policies import POLICIES
 
@@ -64,6 +65,8 @@ def check(
     *,
     policy: str = "tensorrt",
     selection: SelectionOptions | None = None,
+    keep_io_types: bool | None = None,
+    direct_io_types: bool = False,
     only: Sequence[str] | None = None,
 ) -> list[Violation]:
     """Check a quantized model, made by any tool, against the float model that it came from.
@@ -73,13 +76,15 @@ def check(
         quantized: The model after it, with explicit Q/DQ.
         policy: Whose fusion rules it was made for: "tensorrt" or "onnxruntime".
         selection: What was asked to be quantized; None for everything that the rules take.
+        keep_io_types: Whether float32 inputs and outputs had to stay float32, as in `onnxq.quantize`.
+        direct_io_types: Whether they may be integers too, as in `onnxq.quantize`.
         only: Names of the invariants to check; None for all.
 
     Returns:
         What is violated, in the order of `INVARIANTS`.
 
     Raises:
-        UsageError: An invariant or the policy is unknown.
+        UsageError: An invariant or the policy is unknown, or two options contradict each other.
         InvalidModelError: The float model is no usable model.
     """
     if policy not in POLICIES:
@@ -89,7 +94,8 @@ def check(
             near = get_close_matches(name, INVARIANTS, n=1)
             hint = f'; did you mean "{near[0]}"?' if near else ""
             raise UsageError(f'"{name}" is no invariant{hint} (there are: {", ".join(INVARIANTS)})')
-    pair = ModelPair(float_model, quantized, policy, selection or SelectionOptions())
+    keep = keeps_io_types(keep_io_types, direct_io_types)
+    pair = ModelPair(float_model, quantized, policy, selection or SelectionOptions(), keep, direct_io_types)
     return [v for name, find in INVARIANTS.items() if only is None or name in only for v in find(pair)]
 
 

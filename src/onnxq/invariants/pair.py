@@ -12,8 +12,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxq.graph import ABSENT
-from onnxq.invariants.quantized_graph import Quantization, QuantizedGraph
+from onnxq.graph import ABSENT, MAIN_GRAPH
+from onnxq.invariants.quantized_graph import QDQ, Quantization, QuantizedGraph
 from onnxq.pipeline import Plan, make_plan
 from onnxq.placement import SelectionOptions
 from onnxq.protos import describe
@@ -29,7 +29,8 @@ class ModelPair:
         quantized: What came out.
         policy: "tensorrt" or "onnxruntime": whose fusion rules the result is for.
         selection: What the user asked to be quantized.
-        keep_io_types: Whether float32 inputs and outputs had to stay float32.
+        keep_io_types: Whether float32 inputs and outputs had to stay float32; else they may become half.
+        direct_io_types: Whether float inputs and outputs may also become integers.
         activation_type: Integer type of activations in onnxq's own placement; None for the default of the policy.
     """
 
@@ -38,6 +39,7 @@ class ModelPair:
     policy: str = "tensorrt"
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     keep_io_types: bool = True
+    direct_io_types: bool = False
     activation_type: str | None = None
 
     @cached_property
@@ -105,6 +107,20 @@ class ModelPair:
                 if tensor >= 0 and index.tensor_types[tensor].is_float and slot < len(twin.input):
                     found = graph.quantization(twin.input[slot]) if tensor not in held else None
                     yield number, slot, index.tensor_names[tensor], found
+
+    def outputs(self) -> Iterator[tuple[str, Quantization | None]]:
+        """Each float output of the float model's main graph: its name, how quantized as it leaves.
+
+        What comes straight out of a QuantizeLinear is integers outside too. What the float model held quantized already
+        counts as float.
+        """
+        index = self.plan.index
+        for tensor in (t for t, is_output in enumerate(index.is_output) if is_output):
+            if index.tensor_scope[tensor] != MAIN_GRAPH or not index.tensor_types[tensor].is_float:
+                continue
+            name, producer = index.tensor_names[tensor], index.producers[tensor]
+            is_held = producer != ABSENT and index.nodes[producer].op_type in QDQ
+            yield name, None if is_held else self.main.quantization(name, as_output=True)
 
     def where(self, node: int) -> str:
         """How violations name a node of the plan's index."""

@@ -28,7 +28,7 @@ class Quantization:
     """How one tensor is quantized in the quantized model.
 
     Attributes:
-        dequantize: The DequantizeLinear that readers see.
+        dequantize: The DequantizeLinear that readers see; the QuantizeLinear of an output that is integers outside.
         quantize: The QuantizeLinear before it; None for a weight that is stored as integers.
         scale: Its scale, [] or [n]; None if the model computes it.
         zero_point: Its zero point, of the same shape; None if it is left out or computed.
@@ -135,14 +135,19 @@ class QuantizedGraph:
         counts = Counter(node.name for node in self.graph.node)
         return {node.name: node for node in self.graph.node if node.name and counts[node.name] == 1}
 
-    def quantization(self, tensor: str) -> Quantization | None:
-        """How the tensor that a node of this graph reads is quantized; None if it is float."""
+    def quantization(self, tensor: str, *, as_output: bool = False) -> Quantization | None:
+        """How the tensor that a node of this graph reads is quantized; None if it is float.
+
+        Args:
+            tensor: Its name.
+            as_output: Whether it is an output of the graph, so that a QuantizeLinear may yield it for the caller.
+        """
         producer = self.producers.get(tensor)
         while producer is not None and producer.op_type == "Cast":
             producer = self.producers.get(producer.input[0])
-        if producer is None or producer.op_type != "DequantizeLinear":
+        if producer is None or producer.op_type not in (QDQ if as_output else QDQ[1:]):
             return None
-        before = self.producers.get(producer.input[0])
+        before = producer if producer.op_type == "QuantizeLinear" else self.producers.get(producer.input[0])
         scale = self.constants.get(producer.input[1])
         zero_point = self.constants.get(producer.input[2]) if len(producer.input) > 2 else None
         axis = attribute(producer, "axis", 1) if scale is not None and scale.ndim else None

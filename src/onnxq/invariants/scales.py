@@ -160,7 +160,7 @@ def copies_share_scale(pair: ModelPair) -> list[Violation]:
     scales = {
         use: (name, (float(q.scale.reshape(-1)[0]), _zero_point(q)))
         for node, slot, name, q in pair.edges()
-        if q is not None and q.quantize is not None and q.scale is not None and q.scale.size == 1
+        if q is not None and q.scale is not None and q.scale.size == 1
         for use in [index.use(Edge(node, slot))]
         if index.is_variable(use.tensor)
     }

@@ -11,6 +11,7 @@ from onnxq.invariants.pair import ModelPair
 from onnxq.invariants.violation import Violation
 from onnxq.model_io import why_invalid
 from onnxq.protos import describe
+from onnxq.rewrite import integer_interface
 from onnxq.tensor_types import ValueType, value_type
 
 _WRITTEN_BY_TOOLS = frozenset({"Cast", "Constant", "DequantizeLinear", "Identity", "QuantizeLinear"})
@@ -50,7 +51,12 @@ def _tensor_names(model: ModelProto) -> Iterator[str]:
 
 
 def io_preserved(pair: ModelPair) -> list[Violation]:
-    """Inputs and outputs keep their names, order and element types; float32 may become half if it was asked for."""
+    """Inputs and outputs keep their names, order and element types, as far as no other types were asked for.
+
+    Without `keep_io_types` float32 may become half. With `direct_io_types` a float may also become integers, if a
+    DequantizeLinear reads the input, or a QuantizeLinear yields the output.
+    """
+    integers = integer_interface(pair.quantized) if pair.direct_io_types else {}
     found = []
     for kind, before, after in _interfaces(pair):
         names, kept = [v.name for v in before], [v.name for v in after]
@@ -59,6 +65,8 @@ def io_preserved(pair: ModelPair) -> list[Violation]:
         for value, twin in _matched(before, after):
             expected, got = value_type(value.type), value_type(twin.type)
             if not pair.keep_io_types and expected.elem_type == TensorProto.FLOAT and got.elem_type in _HALF:
+                continue
+            if expected.is_float and value.name in integers:
                 continue
             if (expected.kind, expected.elem_type) != (got.kind, got.elem_type):
                 found.append(Violation("io-preserved", f'{kind} "{value.name}"', _type_name(expected), _type_name(got)))
@@ -109,24 +117,18 @@ def operators_preserved(pair: ModelPair) -> list[Violation]:
 
 
 def outputs_float(pair: ModelPair) -> list[Violation]:
-    """No graph output comes straight from a Q/DQ, unless it did so in the float model.
+    """No graph output comes from a Q/DQ, Casts aside, unless it did so in the float model or was asked for.
 
     onnxruntime's own kernels write int8, so under its policy a pair belongs behind the last operator too.
     """
-    if pair.policy != "tensorrt":
+    if pair.policy != "tensorrt" or pair.selection.quantize_outputs:
         return []
-    found = []
-    before = {name: node.op_type for node in pair.float_model.graph.node for name in node.output}
-    for value in pair.quantized.graph.output:
-        producer = pair.main.producers.get(value.name)
-        if producer is None or producer.op_type == before.get(value.name):
-            continue
-        if producer.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            expected = "made by the operator of the float model, without a pair behind it"
-            found.append(
-                Violation("outputs-float", f'output "{value.name}"', expected, f"made by {describe(producer)}")
-            )
-    return found
+    expected = "made by the operator of the float model, without a pair behind it"
+    return [
+        Violation("outputs-float", f'output "{name}"', expected, f"made by {describe(found.dequantize)}")
+        for name, found in pair.outputs()
+        if found is not None
+    ]
 
 
 def _interfaces(pair: ModelPair) -> Iterator[tuple[str, list[ValueInfoProto], list[ValueInfoProto]]]:

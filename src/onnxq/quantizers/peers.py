@@ -184,7 +184,10 @@ def _installed(peer: Peer) -> dict[str, str]:
 
 
 def onnxruntime_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of onnxruntime's `quantize_static`, which takes names of nodes where onnxq takes patterns."""
+    """Arguments of onnxruntime's `quantize_static`, which takes names of nodes where onnxq takes patterns.
+
+    It always quantizes what its kernels yield, outputs included, and always stores weights as integers.
+    """
     _check(
         "onnxruntime",
         options,
@@ -193,6 +196,8 @@ def onnxruntime_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict
             "high_precision_dtype": ("fp32",),
             "calibration_method": tuple(_ORT_METHODS),
             "policy": ("onnxruntime",),
+            "quantize_outputs": (True,),
+            "dq_only": (True,),
         },
     )
     arguments: dict[str, Any] = {"calibrate_method": _ORT_METHODS[options.get("calibration_method", "max")]}
@@ -220,6 +225,8 @@ def modelopt_arguments(model: ModelProto, options: Mapping[str, Any]) -> dict[st
             "calibration_method": None,
             "policy": ("tensorrt",),
             "activation_type": ("int8",),
+            "dq_only": None,
+            "direct_io_types": None,
         },
     )
     arguments: dict[str, Any] = {"calibration_method": "max", "high_precision_dtype": "fp32"}
@@ -238,13 +245,14 @@ _ABOUT_INPUT = ("calibration_shapes", "seed", "on_quantized")
 """Options that the harness has dealt with, or that change nothing for a float model."""
 
 
-def _check(peer: str, options: Mapping[str, Any], values: Mapping[str, tuple[str, ...] | None]) -> None:
+def _check(peer: str, options: Mapping[str, Any], values: Mapping[str, tuple[object, ...] | None]) -> None:
     for name, value in options.items():
         if name not in (*_SELECTION, *_ABOUT_INPUT, *values):
             raise UnsupportedError(f"{peer}: it has nothing like the option {name}={value!r}")
         possible = values.get(name)
         if possible is not None and value not in possible:
-            raise UnsupportedError(f"{peer}: {name}={value!r} can't be asked of it, only {' or '.join(possible)}")
+            offered = " or ".join(map(str, possible))
+            raise UnsupportedError(f"{peer}: {name}={value!r} can't be asked of it, only {offered}")
 
 
 def _names(model: ModelProto, patterns: Sequence[str], op_types: Sequence[str]) -> list[str]:
