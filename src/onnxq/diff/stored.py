@@ -92,9 +92,8 @@ def parse_explanation(text: str, source: str) -> PlacementView:
         scaling = Scaling("int8", edge.axis) if edge.quantize else None
         key = EdgeKey(tensor_key(edge.graph, edge.output), edge.input)
         edges[key] = EdgeView(edge.graph, edge.tensor, edge.op_type, edge.node, scaling)
-    for found_output in found.outputs:
-        scaling = Scaling("int8") if found_output.quantize else None
-        edges[EdgeKey(found_output.tensor, OUTPUT)] = EdgeView("", found_output.tensor, "", "", scaling)
+    for name in (output.tensor for output in found.outputs if output.quantize):
+        edges[EdgeKey(name, OUTPUT)] = EdgeView("", name, "", "", Scaling("int8"))
     return PlacementView(source, "placement", edges)
 
 

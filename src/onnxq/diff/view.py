@@ -73,7 +73,7 @@ class PlacementView:
     Attributes:
         source: Where it is from, as it was given.
         what: "float model", "quantized model" or "placement".
-        edges: What is known of each edge, in the order of the float model.
+        edges: What is known of each edge, in the order of the float model; of graph outputs only quantized ones.
         is_complete: Whether float edges are listed too, so that an edge that isn't there is unknown rather than float.
         extra: Nodes of the model that the float model has no counterpart of, for a person.
     """
@@ -109,8 +109,9 @@ def view_of_pair(source: str, pair: ModelPair, *, what: str) -> PlacementView:
         path = index.scopes[index.node_scope[number]].path
         edges[EdgeKey(pair.key(number), slot)] = EdgeView(path, tensor, node.op_type, node.name, scaling)
     for tensor, found in pair.outputs():
-        scaling = None if found is None else Scaling(element_type(pair, found), None, found.scale, found.zero_point)
-        edges[EdgeKey(tensor, OUTPUT)] = EdgeView("", tensor, "", "", scaling)
+        if found is not None:
+            scaling = Scaling(element_type(pair, found), None, found.scale, found.zero_point)
+            edges[EdgeKey(tensor, OUTPUT)] = EdgeView("", tensor, "", "", scaling)
     return PlacementView(source, what, edges, extra=_extra(pair))
 
 

@@ -41,6 +41,21 @@ def take_integers(model: ModelProto) -> None:
     border.drop()
 
 
+def give_floats(model: ModelProto) -> None:
+    """The way back, in place: put a pair behind each integer input that only DequantizeLinear nodes read, and so on.
+
+    Outputs that a QuantizeLinear yields likewise, whoever made them integers.
+    """
+    border = _Border(model)
+    found = integer_interface(model)
+    for value in border.inputs():
+        if value.name in found:
+            border.widen_input(value, found[value.name])
+    for value in model.graph.output:
+        if value.name in found:
+            border.widen_output(value, found[value.name])
+
+
 def integer_interface(model: ModelProto) -> dict[str, QuantizationParameters]:
     """Inputs that a DequantizeLinear reads, and outputs that a QuantizeLinear yields, with scale and zero point.
 
@@ -121,6 +136,29 @@ class _Border:
         self._outputs.add(name)
         self._producers[name] = quantize
         value.type.tensor_type.elem_type = elem_type
+
+    def widen_input(self, value: ValueInfoProto, means: QuantizationParameters) -> None:
+        """An input that is read as x -> DQ: x -> Q -> DQ."""
+        name, readers = value.name, self._readers[value.name]
+        parameters = {tuple(node.input[1:]) for node in readers if node.op_type == "DequantizeLinear"}
+        if any(node.op_type != "DequantizeLinear" for node in readers) or len(parameters) > 1 or name in self._outputs:
+            return
+        integers = self._names.fresh(f"{name}_QuantizeLinear_Output")
+        self._redirect(name, integers)
+        quantize = helper.make_node("QuantizeLinear", [name, *parameters.pop()], [integers])
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(means.scale.dtype)
+        self._graph.node.insert(0, quantize)
+
+    def widen_output(self, value: ValueInfoProto, means: QuantizationParameters) -> None:
+        """An output that is made as Q -> y: Q -> DQ -> y."""
+        name, quantize = value.name, self._producers.get(value.name)
+        if quantize is None or quantize.op_type != "QuantizeLinear":
+            return
+        integers = self._names.fresh(f"{name}_QuantizeLinear_Output")
+        quantize.output[0] = integers
+        self._redirect(name, integers)
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(means.scale.dtype)
+        self._graph.node.append(helper.make_node("DequantizeLinear", [integers, *quantize.input[1:]], [name]))
 
     def drop(self) -> None:
         """Take the needless nodes out, and what was declared of tensors that nothing yields any more."""

@@ -2,7 +2,8 @@
 
     t -> Q -> DQ -> readers              readers read t
     t -> Q -> DQ = graph output y        what yields t yields y instead
-    int8 weight -> DQ -> readers         the weight is stored as float, under the name that they read
+    int8 weight -> DQ -> readers         the weight is stored as float, under the name that they read: as it was rounded
+    int8 input -> DQ -> readers          the input is float, and so is an output that a Q yields
 
 A body is a graph like any other; it may read what a graph around it dequantizes. All else stays as it is, byte by byte:
 nodes that nothing reads, functions, metadata.
@@ -22,6 +23,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from onnxq.graph import constant_node_value
 from onnxq.protos import attribute, bodies, walk_graphs
+from onnxq.rewrite.direct_io import give_floats
 from onnxq.tensor_data import tensor_values
 
 
@@ -36,6 +38,7 @@ def strip_pairs(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     stripped = onnx.ModelProto()
     stripped.CopyFrom(model)
+    give_floats(stripped)
     before = [(_read(graph), _made(graph)) for graph in walk_graphs(stripped.graph)]
     _bypass_all(stripped.graph, _Known())
     for graph, (read, made) in reversed(list(zip(walk_graphs(stripped.graph), before, strict=True))):
