@@ -56,7 +56,7 @@ def quantized(values: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any
         axis: Axis of the scales; None for one in all.
     """
     shape = [-1 if axis is not None and scale.size > 1 and n == axis % values.ndim else 1 for n in range(values.ndim)]
-    steps = values.astype(np.float32) / scale.astype(np.float32).reshape(shape)
+    steps = np.asarray(values.astype(np.float32) / scale.astype(np.float32).reshape(shape))  # a scalar's too
     np.rint(steps, out=steps)
     steps += zero_point.astype(np.float32).reshape(shape)
     limits = np.iinfo(zero_point.dtype)

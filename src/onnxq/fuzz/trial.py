@@ -20,7 +20,7 @@ from onnxq.fuzz.wires import Decided, Wire, decided
 from onnxq.invariants import ModelPair
 from onnxq.model_io import why_invalid
 from onnxq.numerics import Outputs, run_model
-from onnxq.pipeline import find_quantization
+from onnxq.pipeline import find_quantization, keeps_io_types
 from onnxq.placement import SelectionOptions
 from onnxq.quantizers import DEFAULT_SETTINGS, Quantizer, Settings
 from onnxq.strategies import LabelledAdd, LabelledModel, WeakenedModel
@@ -179,10 +179,16 @@ class Trial:
 
     def pair_of(self, model: ModelProto, quantized: ModelProto) -> ModelPair:
         """Two models beside each other, judged by the policy and the options of the trial."""
-        options = {f.name: self.options.get(f.name) for f in fields(SelectionOptions)}
-        keep = bool(self.options.get("keep_io_types", True))
+        names = [f.name for f in fields(SelectionOptions)]
+        direct = bool(self.options.get("direct_io_types", False))
         return ModelPair(
-            model, quantized, self.policy, SelectionOptions(**options), keep, self.options.get("activation_type")
+            model,
+            quantized,
+            self.policy,
+            SelectionOptions(**{name: self.options[name] for name in names if name in self.options}),
+            keeps_io_types(self.options.get("keep_io_types"), direct),
+            direct,
+            self.options.get("activation_type"),
         )
 
     def decided_of(self, pair: ModelPair, old_names: Mapping[str, str] = NOTHING) -> dict[Wire, Decided]:
