@@ -42,11 +42,13 @@ class Ended:
         how: In words, to be put behind its name.
         is_success: Whether it ended by itself with exit status 0.
         output: The last lines that it printed, to either stream.
+        status: Its exit status, negative for the signal that ended it; None if it was killed because it took too long.
     """
 
     how: str
     is_success: bool
     output: str
+    status: int | None
 
 
 def run_program(
@@ -93,7 +95,7 @@ def run_program(
         finally:
             _kill_group(process)
         tail.join(_SECONDS_FOR_REST)  # a child that left the group may hold the pipe open for as long as it likes
-    return Ended(_in_words(status, time_limit), status == 0, readable(tail.kept))
+    return Ended(_in_words(status, time_limit), status == 0, readable(tail.kept), status)
 
 
 def readable(raw: bytes) -> str:
