@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from onnxq.errors import UsageError
 from onnxq.policies import POLICIES
+from onnxq.quantizers import Settings
 
 _SELECTION_HELP = (
     "Each takes several values: put MODEL before them, or end them with another option. PATTERN is a regular "
@@ -188,11 +189,50 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_peer_options(parser: argparse._ActionsContainer) -> None:
+    """Options that say how quantizers are run; `peer_settings` reads them."""
+    parser.add_argument(
+        "--peer-python",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="NAME=PATH",
+        help="run the quantizer NAME by the Python interpreter PATH, where it is installed; can be repeated",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a quantizer that runs in a process of its own may take for one model (default: 300)",
+    )
+
+
+def peer_settings(options: argparse.Namespace) -> Settings:
+    """What `add_peer_options` was given."""
+    limit = {} if options.time_limit is None else {"time_limit": options.time_limit}
+    return Settings(dict(options.peer_python), **limit)
+
+
 def whole_number(text: str) -> int:
     """A number from 0 on, as the type of an argument."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds, as the type of an argument."""
+    number = ratio(text)
+    if not number:
+        raise argparse.ArgumentTypeError("expected more than 0 seconds")
+    return number
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, path = text.partition("=")
+    if not (name and path):
+        raise argparse.ArgumentTypeError(f"{text!r} isn't of the form NAME=PATH")
+    return name, path
 
 
 def ratio(text: str) -> float:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from onnxq.calibration import parse_shapes
+from onnxq.cli.arguments import peer_settings
 from onnxq.cli.corpus_display import added_text, cases_text, failures_text, outcomes_text, stripped_text
 from onnxq.cli.display import show
 from onnxq.cli.progress import showing_progress
@@ -50,7 +51,7 @@ def add_command(options: Namespace) -> int:
         known_failures=options.known_failures,
         refusal=options.refusal,
     )
-    show(added_text(add_case(options.to, request, resolve(options.quantizer or DEFAULT))))
+    show(added_text(add_case(options.to, request, resolve(options.quantizer or DEFAULT, peer_settings(options)))))
     return 0
 
 
@@ -70,7 +71,7 @@ def run_command(options: Namespace) -> int:
     for check in options.only or ():
         if check not in known:
             raise UsageError(f"--only: {allowed('check', check, known)}")
-    quantizers = [resolve(spec) for spec in dict.fromkeys(options.quantizer or [DEFAULT])]
+    quantizers = [resolve(spec, peer_settings(options)) for spec in dict.fromkeys(options.quantizer or [DEFAULT])]
     names = {file: name for name, file, _ in _chosen(options)}
     found: list[Outcome] = []
     with showing_progress(quiet=options.quiet or options.json) as progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_selection, whole_number
+from onnxq.cli.arguments import Commands, Parser, add_command, add_json, add_peer_options, add_selection, whole_number
 from onnxq.corpus.defaults import DEFAULT_ABOVE, LEAST_ABOVE
 from onnxq.corpus.discover import BUILTIN
 
@@ -47,6 +47,7 @@ def _add_add(commands: Commands) -> None:
     parser.add_argument("--anonymous", action="store_true", help="say nothing about the file MODEL")
     parser.add_argument("--known-failures", action="store_true", help="checks that fail become known failures")
     parser.add_argument("--refusal", action="store_true", help="the quantizer's error is the right answer")
+    add_peer_options(parser)
     add_selection(parser)
 
 
@@ -73,6 +74,7 @@ def _add_run(commands: Commands) -> None:
     parser.add_argument("--only", nargs="+", action="extend", metavar="CHECK", help="only these checks")
     parser.add_argument("--tag", action="append", metavar="TAG", help="only cases with this tag; can be repeated")
     _add_pattern(parser)
+    add_peer_options(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no table of the cases that pass")
     add_json(parser)
 

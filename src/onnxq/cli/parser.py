@@ -23,6 +23,7 @@ from onnxq.cli.arguments import (
 )
 from onnxq.cli.calibrate_parser import add_calibrate, add_calibration, add_ranges
 from onnxq.cli.corpus_parser import add_corpus
+from onnxq.cli.reduce_parser import add_reduce
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -64,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(subparsers)
     _add_diff(subparsers)
     add_corpus(subparsers)
+    add_reduce(subparsers)
     return parser
 
 

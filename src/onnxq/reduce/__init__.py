@@ -1,18 +1,21 @@
-"""Reducing a model that violates a check to the smallest one that still does.
+"""Reducing a model that violates a check to a smallest one that still does.
 
-    problem = problem_of(model, feeds)
-    reduction = reduce_model(problem, predicate)
-    reduction.problem.model, reduction.problem.feeds
+problem = problem_of(model, feeds)
+predicate, finding = check_predicate(problem, quantizer, "residual-skip-only")
+reduction = reduce_model(problem, predicate)
+reduction.problem.model, reduction.problem.feeds
 """
 
 from __future__ import annotations
 
 from onnxq.reduce.branches import inlining_edits
+from onnxq.reduce.checks import REDUCIBLE, CheckPredicate, Finding, check_predicate
 from onnxq.reduce.interface import input_edits, operand_edits, output_edits
 from onnxq.reduce.lengths import coarse_edits, length_edits
 from onnxq.reduce.nodes import bypass_edits, cut_chunks, cut_ends, folding_edits
 from onnxq.reduce.problem import ReductionProblem, Size, problem_of
-from onnxq.reduce.search import Edits, Pass, Predicate, Progress, Reduction, Search, reduce_problem
+from onnxq.reduce.programs import CommandPredicate, command_predicate, write_samples
+from onnxq.reduce.search import Edits, Pass, Predicate, Progress, Reduction, reduce_problem
 from onnxq.reduce.simplify import attribute_edits, declaration_edits, kernel_edits, rename, weight_edits
 
 
@@ -54,11 +57,11 @@ def reduce_model(
 ) -> Reduction:
     """Find a smallest model that still has a fault.
 
-    Every candidate is checked by the ONNX checker, as far as the original passes it, runs in onnxruntime on all
-    samples, and has finite outputs, if the original has, before the predicate is asked. A model is smaller if it has fewer
+    Before the predicate is asked about a candidate, the ONNX checker has accepted it, it has run in onnxruntime on all
+    samples, and its outputs were finite: as far as that is so of the original. A model is smaller if it has fewer
     nodes; of equally many, fewer elements; then fewer inputs and outputs, fewer attributes, simpler weights, fewer
-    declarations. A tensor at which the model is cut becomes an input whose samples are what it held. The same call gives the
-    same result, unless time runs out.
+    declarations. A tensor at which the model is cut becomes an input whose samples are what it held. The same call
+    gives the same result, unless time runs out.
 
     Args:
         problem: From `problem_of`.
@@ -75,10 +78,17 @@ def reduce_model(
 
 __all__ = [
     "PASSES",
+    "REDUCIBLE",
+    "CheckPredicate",
+    "CommandPredicate",
+    "Finding",
     "Predicate",
     "Reduction",
     "ReductionProblem",
     "Size",
+    "check_predicate",
+    "command_predicate",
     "problem_of",
     "reduce_model",
+    "write_samples",
 ]

@@ -1,8 +1,8 @@
 """The pass that shortens axes: of the samples, and of all weights, shapes and attributes that go with them.
 
 No symbolic solver says which axes belong together. A candidate maps lengths to shorter ones wherever they occur, and
-whether it was right to do so the runtime says: a channel count that occurs in twenty weights shrinks in all of them, and
-one that two unrelated axes share doesn't shrink, unless both can.
+whether it was right to do so the runtime says: a channel count that occurs in twenty weights shrinks in all of them,
+and one that two unrelated axes share doesn't shrink, unless both can.
 """
 
 from __future__ import annotations

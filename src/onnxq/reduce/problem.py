@@ -72,6 +72,7 @@ class ReductionProblem:
         model, stored = self.model, list(walk_tensors(self.model))
         nodes = list(walk_nodes(model.graph.node)) + [n for f in model.functions for n in walk_nodes(f.node)]
         graphs = list(walk_graphs(model.graph))
+        texts: list[Any] = [model, *graphs, *nodes, *stored]
         return Size(
             nodes=len(nodes),
             elements=sum(math.prod(t.dims) for t in stored) + sum(value.size for value in self.feeds[0].values()),
@@ -82,7 +83,7 @@ class ReductionProblem:
             + len(model.metadata_props)
             + sum(len(graph.value_info) for graph in graphs)
             + sum(symbolic_dims(value) for value in (*model.graph.input, *model.graph.output))
-            + sum(bool(named.doc_string) for named in (model, *graphs, *nodes, *stored))
+            + sum(bool(named.doc_string) for named in texts)
             + sum(len(node.metadata_props) for node in nodes),
             bytes=model.ByteSize() - sum(tensor.ByteSize() for tensor in stored),
         )
@@ -222,7 +223,9 @@ def _observed_type(value: Array, inferred: ValueType | None) -> ValueType:
     elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
     known = inferred.shape if inferred is not None and inferred.rank == value.ndim else None
     symbols = known or (None,) * value.ndim
-    return ValueType(elem_type, tuple(s if isinstance(s, str) else n for s, n in zip(symbols, value.shape, strict=True)))
+    return ValueType(
+        elem_type, tuple(s if isinstance(s, str) else n for s, n in zip(symbols, value.shape, strict=True))
+    )
 
 
 def _show_as_float32(model: ModelProto, names: Sequence[str]) -> None:
@@ -232,4 +235,3 @@ def _show_as_float32(model: ModelProto, names: Sequence[str]) -> None:
         node.output[:] = [f"{n}/bfloat16" if n in names else n for n in node.output]
         node.input[:] = [f"{n}/bfloat16" if n in names else n for n in node.input]
     graph.node.extend(helper.make_node("Cast", [f"{n}/bfloat16"], [n], to=TensorProto.FLOAT) for n in names)
-

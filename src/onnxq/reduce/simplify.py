@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxq.corpus.rename import rename_all
 from onnxq.protos import walk_graphs, walk_nodes
@@ -50,7 +49,9 @@ def attribute_edits(problem: ReductionProblem) -> list[Edit]:
         schema = operators.schema(node)
         known = {} if schema is None else dict(schema.attributes)
         names = [a.name for a in node.attribute if a.name in known and not known[a.name].required]
-        edits += [partial(_without_attributes, problem, position, left_out) for left_out in (names, *([n] for n in names))]
+        edits += [
+            partial(_without_attributes, problem, position, left_out) for left_out in (names, *([n] for n in names))
+        ]
     return edits
 
 

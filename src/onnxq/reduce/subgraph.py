@@ -1,19 +1,16 @@
-"""Models made of some of the nodes of another one: what they read and nobody makes becomes an input.
+r"""Models made of some of the nodes of another one: what they read and nobody makes becomes an input.
 
-         x                        x
-         |                        |
-       conv1                    conv1          Cutting out conv1 and add makes an input of what was between them;
-         |                        |            its samples are what the tensor held when the whole model ran.
-       conv2      ->              |  conv2's output: an input
-         |  \\                     |  |
-         |   relu                 add
-          \\  /
-           add
+       x
+       |
+     conv1             t         Only add is kept. Its input t has as samples what it held when the whole model ran on
+       |  \            / \        those of x; u likewise.
+       t   conv2  ->  |   u
+       |  /           |  /
+      add             add
 
-Neither onnx.utils.Extractor nor onnx-graphsurgeon serves here. The former cuts between named inputs and outputs, so it
-can't leave out a node in the middle, and it doesn't see what bodies capture. The latter rebuilds the model from its own
-representation: Constant nodes become initializers, types of bodies and fields that it doesn't know are lost, and with them
-the faults that depend on such things.
+Neither onnx.utils.Extractor nor onnx-graphsurgeon serves here. The former cuts between named tensors that have declared
+types, so it can't leave out a node in the middle, and it doesn't see what bodies capture. The latter writes the whole
+model anew: metadata are lost, bodies get declarations that they didn't have, and faults that depend on such things go.
 """
 
 from __future__ import annotations
@@ -97,12 +94,16 @@ def rebuild(
     typed = {value.name for value in (*graph.input, *graph.output)}
     graph.value_info.extend(v for v in whole.graph.value_info if v.name in here and v.name not in typed)
     _drop_unused_functions(model)
-    feeds = [{**feed, **more} for feed, more in zip(problem.feeds, new_feeds or ({},) * len(problem.feeds), strict=True)]
+    feeds = [
+        {**feed, **more} for feed, more in zip(problem.feeds, new_feeds or ({},) * len(problem.feeds), strict=True)
+    ]
     listed = {value.name for value in graph.input} - {t.name for t in graph.initializer}
     return ReductionProblem(model, tuple({n: v for n, v in feed.items() if n in listed} for feed in feeds))
 
 
-def without_dead_nodes(problem: ReductionProblem, nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto]) -> ReductionProblem:
+def without_dead_nodes(
+    problem: ReductionProblem, nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto]
+) -> ReductionProblem:
     """Like `rebuild`, and without the nodes that no output needs."""
     needed = {value.name for value in outputs}
     alive = []
@@ -134,7 +135,7 @@ def _renamed(node: NodeProto, old: str, new: str) -> NodeProto:
     return copy
 
 
-def _cut_inputs(problem: ReductionProblem, cut: Sequence[str]) -> tuple[list[ValueInfoProto], list[Feed]] | None:
+def _cut_inputs(problem: ReductionProblem, cut: Sequence[str]) -> tuple[list[ValueInfoProto], Sequence[Feed]] | None:
     if any(name not in problem.types for name in cut):
         return None
     feeds = problem.observe(cut)
@@ -178,4 +179,3 @@ def _drop_unused_functions(model: ModelProto) -> None:
     if len(kept) < len(model.functions):
         del model.functions[:]
         model.functions.extend(kept)
-

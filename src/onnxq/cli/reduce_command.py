@@ -1,0 +1,161 @@
+"""`onnxq reduce`: search, write the model with its samples, and say how to go on."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from onnxq.calibration import make_feeds, parse_shapes
+from onnxq.cli.arguments import model_path, peer_settings
+from onnxq.cli.display import count, naming, show, written
+from onnxq.cli.progress import showing_progress
+from onnxq.corpus.case import load_case
+from onnxq.errors import UsageError
+from onnxq.model_io import check_writable, load_model, model_files, save_model
+from onnxq.pipeline import Progress
+from onnxq.printable import one_line
+from onnxq.quantizers import DEFAULT, resolve
+from onnxq.reduce import (
+    Predicate,
+    Reduction,
+    ReductionProblem,
+    check_predicate,
+    command_predicate,
+    problem_of,
+    reduce_model,
+    write_samples,
+)
+from onnxq.tensor_types import value_type
+
+
+@dataclass(frozen=True)
+class Original:
+    """What is to be reduced.
+
+    Attributes:
+        problem: The model and its samples.
+        options: What the quantizer is told.
+    """
+
+    problem: ReductionProblem
+    options: Mapping[str, Any]
+
+
+def reduce_command(options: Namespace) -> int:
+    """`onnxq reduce`: write the reduced model and its samples, then say what became of it."""
+    path = model_path(options)
+    if (options.check is None) == (options.command is None):
+        raise UsageError("name the fault: --check NAME, or --command LINE")
+    output = Path(options.output or path.with_name(f"{path.name.removesuffix('.onnx')}.reduced.onnx"))
+    samples = output.with_suffix(".npz")
+    inputs = [path] if path.suffix == ".toml" else model_files(path)
+    inputs += [options.calibration_data] if options.calibration_data else []
+    for file in (output, samples):
+        check_writable(file, inputs=inputs)
+    with naming(path):
+        original = _original(path, options)
+    with showing_progress(quiet=options.quiet) as progress:
+        predicate, seen = _predicate(original, options, progress)
+        reduction = reduce_model(original.problem, predicate, time_limit=options.time, progress=progress)
+    save_model(reduction.problem.model, output, inputs=inputs)
+    _save_samples(reduction.problem, samples)
+    if not options.quiet:
+        show(_summary(reduction, seen, options, output, samples))
+    return 0
+
+
+def _original(path: Path, options: Namespace) -> Original:
+    given = None if options.calibration_shapes is None else parse_shapes(options.calibration_shapes)
+    data, shapes, seed, told = options.calibration_data, given, options.seed, {}
+    if path.suffix == ".toml":
+        case = load_case(path)
+        model, told = case.load_model(), case.options
+        data = data or case.calibration_data
+        shapes = shapes or told.get("calibration_shapes")
+        seed = told.get("seed", seed)
+    else:
+        model = load_model(path)
+    feeds = make_feeds(model, data, shapes=shapes, seed=seed)
+    return Original(problem_of(model, islice(feeds, max(options.samples, 1))), told)
+
+
+def _predicate(original: Original, options: Namespace, progress: Progress | None) -> tuple[Predicate, str]:
+    """What the fault is, and how it shows in the original."""
+    if progress is not None:
+        progress("looking for the fault in the original")
+    if options.check is None:
+        limit = {} if options.time_limit is None else {"time_limit": options.time_limit}
+        run, ended = command_predicate(original.problem, options.command, exit_status=options.exit_status, **limit)
+        return run, f"the program {ended.how}"
+    quantizer = resolve(options.quantizer or DEFAULT, peer_settings(options))
+    check, finding = check_predicate(original.problem, quantizer, options.check, original.options)
+    return check, finding.problems[0].splitlines()[0]
+
+
+def _save_samples(problem: ReductionProblem, file: Path) -> None:
+    """Whole or not at all, as models are; a model without inputs has no samples."""
+    if problem.feeds[0]:
+        draft = file.with_name(f".{file.name}.part")
+        try:
+            write_samples(problem.feeds, draft)
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _summary(reduction: Reduction, seen: str, options: Namespace, output: Path, samples: Path) -> str:
+    why = {"done": "", "time": ", stopped when the time was up", "interrupted": ", interrupted"}[reduction.stopped]
+    has_samples = bool(reduction.problem.feeds[0])
+    before, after = reduction.before, reduction.after
+    sizes = (
+        f"{count(before.nodes, 'node')} and {before.elements:,} elements became {after.nodes} and {after.elements:,}"
+    )
+    tried = f"{count(reduction.tried, 'candidate')} tried{why}"
+    lines = [f"fault: {one_line(seen)}", f"{sizes} ({tried})", written(output)]
+    if has_samples:
+        lines.append(f"wrote {samples} ({count(len(reduction.problem.feeds), 'sample')})")
+    lines.append(f"see it again: {_again(reduction.problem, options, output, samples)}")
+    if options.check is not None:
+        lines.append(f"make it a case: {_add(reduction.problem, options, output, samples)}")
+    return "\n".join(lines)
+
+
+def _again(problem: ReductionProblem, options: Namespace, output: Path, samples: Path) -> str:
+    """The command that finds the fault in the reduced model: where nothing is left to do, it ends at once."""
+    words = ["onnxq", "reduce", str(output), *_data(problem, samples), *_tool(options)]
+    for name in ("check", "command", "exit_status"):
+        if getattr(options, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    return shlex.join(words)
+
+
+def _add(problem: ReductionProblem, options: Namespace, output: Path, samples: Path) -> str:
+    words = ["onnxq", "corpus", "add", str(output), *_data(problem, samples), *_tool(options)]
+    return shlex.join([*words, "--known-failures", "--to", "CORPUS", "--name", "FAMILY/CASE"])
+
+
+def _data(problem: ReductionProblem, samples: Path) -> list[str]:
+    """Options for the samples: without shapes, an input whose first dim is open would take one row a run."""
+    if not problem.feeds[0]:
+        return []
+    shapes = {name: value.shape for name, value in problem.feeds[0].items()}
+    is_open = any(
+        isinstance(dim, str | None) and length != 1
+        for value in problem.model.graph.input
+        for dim, length in zip(value_type(value.type).shape or (), shapes.get(value.name, ()), strict=False)
+    )
+    words = ["--calibration-data", str(samples)]
+    text = ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes.items() if shape)
+    return [*words, "--calibration-shapes", text] if is_open else words
+
+
+def _tool(options: Namespace) -> list[str]:
+    words = [f"--peer-python={name}={path}" for name, path in options.peer_python]
+    if options.quantizer is not None:
+        words += ["--quantizer", options.quantizer]
+    return words if options.time_limit is None else [*words, f"--time-limit={options.time_limit:g}"]
