@@ -193,6 +193,7 @@ def add_peer_options(parser: argparse._ActionsContainer) -> None:
     """Options that say how quantizers are run; `peer_settings` reads them."""
     parser.add_argument(
         "--peer-python",
+        "--onnxq-peer-python",
         action="append",
         type=_pair,
         default=[],

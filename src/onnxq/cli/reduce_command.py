@@ -17,15 +17,15 @@ from onnxq.cli.progress import showing_progress
 from onnxq.corpus.case import load_case
 from onnxq.errors import UsageError
 from onnxq.model_io import check_writable, load_model, model_files, save_model
-from onnxq.pipeline import Progress
 from onnxq.printable import one_line
-from onnxq.quantizers import DEFAULT, resolve
+from onnxq.quantizers import DEFAULT, Quantizer, resolve
 from onnxq.reduce import (
     Predicate,
     Reduction,
     ReductionProblem,
     check_predicate,
     command_predicate,
+    known_check,
     problem_of,
     reduce_model,
     write_samples,
@@ -46,12 +46,16 @@ class Original:
     options: Mapping[str, Any]
 
 
+_ENDS = {"done": "", "time": ", stopped when the time was up", "interrupted": ", interrupted"}
+
+
 def reduce_command(options: Namespace) -> int:
     """`onnxq reduce`: write the reduced model and its samples, then say what became of it."""
     path = model_path(options)
     if (options.check is None) == (options.command is None):
         raise UsageError("name the fault: --check NAME, or --command LINE")
-    output = Path(options.output or path.with_name(f"{path.name.removesuffix('.onnx')}.reduced.onnx"))
+    quantizer = None if options.check is None else _quantizer(options)
+    output = Path(options.output or _default_output(path))
     samples = output.with_suffix(".npz")
     inputs = [path] if path.suffix == ".toml" else model_files(path)
     inputs += [options.calibration_data] if options.calibration_data else []
@@ -60,13 +64,30 @@ def reduce_command(options: Namespace) -> int:
     with naming(path):
         original = _original(path, options)
     with showing_progress(quiet=options.quiet) as progress:
-        predicate, seen = _predicate(original, options, progress)
+        if progress is not None:
+            progress("looking for the fault in the original")
+        predicate, seen = _predicate(original, quantizer, options)
         reduction = reduce_model(original.problem, predicate, time_limit=options.time, progress=progress)
     save_model(reduction.problem.model, output, inputs=inputs)
     _save_samples(reduction.problem, samples)
     if not options.quiet:
         show(_summary(reduction, seen, options, output, samples))
+        if original.options:
+            show(f"the quantizer was told what the case has in [quantize]: {', '.join(original.options)}")
     return 0
+
+
+def _quantizer(options: Namespace) -> Quantizer:
+    """The quantizer, found before anything costs time."""
+    known_check(options.check)
+    return resolve(options.quantizer or DEFAULT, peer_settings(options))
+
+
+def _default_output(path: Path) -> Path:
+    """Beside a model; of a case, which is no place for it, where the command is typed."""
+    if path.suffix == ".toml":
+        return Path(f"{path.resolve().parent.name}.reduced.onnx")
+    return path.with_name(f"{path.name.removesuffix('.onnx')}.reduced.onnx")
 
 
 def _original(path: Path, options: Namespace) -> Original:
@@ -84,17 +105,14 @@ def _original(path: Path, options: Namespace) -> Original:
     return Original(problem_of(model, islice(feeds, max(options.samples, 1))), told)
 
 
-def _predicate(original: Original, options: Namespace, progress: Progress | None) -> tuple[Predicate, str]:
+def _predicate(original: Original, quantizer: Quantizer | None, options: Namespace) -> tuple[Predicate, str]:
     """What the fault is, and how it shows in the original."""
-    if progress is not None:
-        progress("looking for the fault in the original")
-    if options.check is None:
+    if quantizer is None:
         limit = {} if options.time_limit is None else {"time_limit": options.time_limit}
         run, ended = command_predicate(original.problem, options.command, exit_status=options.exit_status, **limit)
         return run, f"the program {ended.how}"
-    quantizer = resolve(options.quantizer or DEFAULT, peer_settings(options))
     check, finding = check_predicate(original.problem, quantizer, options.check, original.options)
-    return check, finding.problems[0].splitlines()[0]
+    return check, f"{options.check}: {finding.problems[0].splitlines()[0]}"
 
 
 def _save_samples(problem: ReductionProblem, file: Path) -> None:
@@ -109,13 +127,12 @@ def _save_samples(problem: ReductionProblem, file: Path) -> None:
 
 
 def _summary(reduction: Reduction, seen: str, options: Namespace, output: Path, samples: Path) -> str:
-    why = {"done": "", "time": ", stopped when the time was up", "interrupted": ", interrupted"}[reduction.stopped]
     has_samples = bool(reduction.problem.feeds[0])
     before, after = reduction.before, reduction.after
     sizes = (
         f"{count(before.nodes, 'node')} and {before.elements:,} elements became {after.nodes} and {after.elements:,}"
     )
-    tried = f"{count(reduction.tried, 'candidate')} tried{why}"
+    tried = f"{count(reduction.tried, 'candidate')} tried{_ENDS[reduction.stopped]}"
     lines = [f"fault: {one_line(seen)}", f"{sizes} ({tried})", written(output)]
     if has_samples:
         lines.append(f"wrote {samples} ({count(len(reduction.problem.feeds), 'sample')})")

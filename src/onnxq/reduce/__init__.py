@@ -9,7 +9,7 @@ reduction.problem.model, reduction.problem.feeds
 from __future__ import annotations
 
 from onnxq.reduce.branches import inlining_edits
-from onnxq.reduce.checks import REDUCIBLE, CheckPredicate, Finding, check_predicate
+from onnxq.reduce.checks import REDUCIBLE, CheckPredicate, Finding, check_predicate, known_check
 from onnxq.reduce.interface import input_edits, operand_edits, output_edits
 from onnxq.reduce.lengths import coarse_edits, length_edits
 from onnxq.reduce.nodes import bypass_edits, cut_chunks, cut_ends, folding_edits
@@ -88,6 +88,7 @@ __all__ = [
     "Size",
     "check_predicate",
     "command_predicate",
+    "known_check",
     "problem_of",
     "reduce_model",
     "write_samples",

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,15 @@ from onnxq.reduce.problem import Feed, ReductionProblem
 REDUCIBLE = check_names(Expect())
 """Checks that a reduction can keep violated."""
 
-_ANY_CAUSE = ("close-to-float",)
-"""Checks whose name says all that must stay the same."""
+_CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "residual-skip-only": ("where", "expected", "found"),  # which of the inputs have backbones, and which got pairs
+        "valid": ("found",),
+        "runs": ("message",),
+        "close-to-float": (),
+    }
+)
+"""Check -> the parts of a violation that stay the same when the model gets smaller; of other checks it is the place."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +96,23 @@ def check_predicate(
     Raises:
         UsageError: There is no such check, or the original doesn't violate it.
     """
-    if check not in REDUCIBLE:
-        raise UsageError(f"--check: {allowed('check', check, REDUCIBLE)}")
+    known_check(check)
     told = {name: value for name, value in (options or {}).items() if name not in DATA_OPTIONS}
     run = quantized_run(problem, quantizer, told)
     found = find_violation(run, check)
     if found is None:
         raise UsageError(_no_violation(run, f"{quantizer.name} {quantizer.version}", check))
     return CheckPredicate(quantizer, check, told, found.causes[0]), found
+
+
+def known_check(check: str) -> None:
+    """Refuse a check that there isn't.
+
+    Raises:
+        UsageError: Naming the near misses.
+    """
+    if check not in REDUCIBLE:
+        raise UsageError(f"--check: {allowed('check', check, REDUCIBLE)}")
 
 
 @dataclass(frozen=True)
@@ -145,7 +162,7 @@ def find_violation(run: CandidateRun, check: str) -> Finding | None:
         problems = CHECKS[check](run)
     except (AssertionError, OnnxqError):  # the runtime refuses one of the models, for instance: another check's matter
         return None
-    causes = ("" if check in _ANY_CAUSE else _cause(problem) for problem in problems)
+    causes = (_cause(problem, _CAUSES.get(check, ("where",))) for problem in problems)
     return Finding(tuple(problems), tuple(causes)) if problems else None
 
 
@@ -158,16 +175,16 @@ def cause_of(error: BaseException) -> str:
 def without_names(text: str) -> str:
     """The last line of a message, without what is quoted or in brackets, and without words of digits or slashes."""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-    quoted = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}", "#", last)
+    quoted = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`|\[[^\[\]]*\]|\{[^{}]*\}|\(unnamed,[^()]*\)", "#", last)
     return " ".join("#" if re.search(r"[\d/\\_]", word) else word for word in quoted.split())
 
 
-def _cause(problem: str) -> str:
-    """Where the problem is and what was found there; of a message without these parts, its last line."""
+def _cause(problem: str, parts: Sequence[str]) -> str:
+    """Some parts of a block: its first line says where, others begin with "expected:" or "found:"."""
     lines = problem.splitlines()
-    found = [line for line in lines if line.lstrip().startswith("found:")]
-    parts = [lines[0].partition(" in body ")[0], *found] if found else [problem]
-    return ", ".join(map(without_names, parts))
+    labelled = {line.split(":")[0].strip(): line for line in lines[1:]}
+    texts = {"where": lines[0].partition(" in body ")[0], "message": problem, **labelled}
+    return ", ".join(without_names(texts.get(part, "")) for part in parts)
 
 
 def _no_violation(run: CandidateRun, quantizer: str, check: str) -> str:
