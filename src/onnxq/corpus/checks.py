@@ -24,7 +24,6 @@ from onnxq.testing import (
     find_node,
     noise_problems,
     placement_problems,
-    running_problems,
     violation_blocks,
 )
 
@@ -149,7 +148,7 @@ def _opset(run: CaseRun) -> list[str]:
 
 
 def _runs(run: CaseRun) -> list[str]:
-    return running_problems(run.pair.quantized, run.quantized_feeds)
+    return run.running_problems
 
 
 def _close_to_float(run: CaseRun) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from onnxq.corpus.case import Case, load_case
 from onnxq.corpus.checks import run_check
+from onnxq.corpus.given import Given
 from onnxq.corpus.golden import compare_golden, golden_checks
 from onnxq.corpus.run import CaseRun, run_case
 from onnxq.errors import CorpusError
@@ -55,19 +56,23 @@ def run_cases(
     for file in cases:
         try:
             case = load_case(file)
+            given = Given(case)
             for quantizer in tools:
-                yield from outcomes(case, quantizer, only=only)
+                yield from outcomes(case, quantizer, only=only, given=given)
         except CorpusError as error:
             yield Outcome(file, "", "", "unreadable", str(error))
 
 
-def outcomes(case: Case, quantizer: Quantizer, *, only: Collection[str] | None = None) -> list[Outcome]:
+def outcomes(
+    case: Case, quantizer: Quantizer, *, only: Collection[str] | None = None, given: Given | None = None
+) -> list[Outcome]:
     """Run one case.
 
     Args:
         case: The case.
         quantizer: What is under test.
         only: Names of checks; None for all.
+        given: The float side of the case, from an earlier run of it; None for a new one.
 
     Returns:
         The outcome of each check. If quantizing fails, and is known to, of this one only.
@@ -79,7 +84,7 @@ def outcomes(case: Case, quantizer: Quantizer, *, only: Collection[str] | None =
     chosen = [name for name in names if only is None or name in only]
     if not chosen:
         return []
-    run = run_case(case, quantizer)
+    run = run_case(case, quantizer, given)
     if run.error is not None and case.known_failure(quantizer.name, quantizer.version, "quantizes") is not None:
         chosen = [name for name in chosen if name in ("raises", "quantizes")]
     return [_outcome(run, quantizer, name) for name in chosen]

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from onnx import ModelProto
 
-from onnxq.calibration import make_feeds
 from onnxq.corpus.case import Case
 from onnxq.corpus.format import Expect
+from onnxq.corpus.given import Given, attempt, value_of
 from onnxq.corpus.limits import bounded_memory
-from onnxq.errors import CorpusError, OnnxqError, UnsupportedError
+from onnxq.errors import CorpusError, InvalidModelError, OnnxqError, UnsupportedError
 from onnxq.invariants import ModelPair
-from onnxq.numerics import direct_feeds, output_sqnr, real_outputs, run_model
-from onnxq.pipeline import keeps_io_types
-from onnxq.placement import SelectionOptions
+from onnxq.numerics import Outputs, direct_feeds, output_sqnr, real_outputs
 from onnxq.quantizers import DEFAULT, OnnxqQuantizer, Quantizer
 
 
@@ -28,22 +25,33 @@ class CaseRun:
     """What came out when a quantizer was given the model of a case.
 
     Attributes:
-        case: The case.
+        given: The float side, which runs by several quantizers share.
         expect: What must hold under the policy.
         policy: By which the result is judged.
-        float_model: The model that was given; None if the case's file can't be loaded.
         quantized: The result; None if there is an error.
         error: What loading or quantizing raised.
         quantizer: Name of the quantizer.
     """
 
-    case: Case
+    given: Given
     expect: Expect
     policy: str
-    float_model: ModelProto | None = None
     quantized: ModelProto | None = None
     error: Exception | None = None
     quantizer: str = DEFAULT
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.given.case
+
+    @property
+    def float_model(self) -> ModelProto | None:
+        """The model that was given; None if the case's file can't be loaded."""
+        try:
+            return self.given.model
+        except OnnxqError:
+            return None
 
     @property
     def failure(self) -> str:
@@ -61,32 +69,19 @@ class CaseRun:
     @cached_property
     def pair(self) -> ModelPair:
         """Both models; only for a run without error."""
-        if self.float_model is None or self.quantized is None:
+        if self.quantized is None:
             raise ValueError("a run that failed has no pair of models")
-        names = (f.name for f in fields(SelectionOptions))
-        selection = SelectionOptions(**{name: self.case.options[name] for name in names if name in self.case.options})
-        keeps, direct = self._keeps_io_types, self._has_direct_io_types
-        return ModelPair(self.float_model, self.quantized, self.policy, selection, keeps, direct)
+        return self.given.pair(self.quantized, self.policy)
 
-    @cached_property
+    @property
     def feeds(self) -> list[Mapping[str, Any]]:
-        """What to run the float model on: the first sample that the quantizer was, or would be, calibrated with."""
-        shapes = self.case.options.get("calibration_shapes")
-        feeds = make_feeds(self.pair.float_model, self.case.calibration_data, shapes=shapes)
-        return list(islice(feeds, 1))
+        """What to run the float model on."""
+        return self.given.feeds
 
     @cached_property
     def quantized_feeds(self) -> list[Mapping[str, Any]]:
         """The same for the quantized model, whose inputs have other types where the case asks for it."""
-        return self.feeds if self._keeps_io_types else direct_feeds(self.pair.quantized, self.feeds)
-
-    @property
-    def _keeps_io_types(self) -> bool:
-        return keeps_io_types(self.case.options.get("keep_io_types"), self._has_direct_io_types)
-
-    @property
-    def _has_direct_io_types(self) -> bool:
-        return bool(self.case.options.get("direct_io_types", False))
+        return self.feeds if self.given.keeps_io_types else direct_feeds(self.pair.quantized, self.feeds)
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -95,18 +90,29 @@ class CaseRun:
         Raises:
             InvalidModelError: The runtime refuses one of the models.
         """
-        reference = run_model(self.pair.float_model, self.feeds)
-        results = run_model(self.pair.quantized, self.quantized_feeds)
-        return output_sqnr(reference, real_outputs(self.pair.quantized, results))
+        results = real_outputs(self.pair.quantized, value_of(self._computed))
+        return output_sqnr(self.given.outputs, results)
+
+    @cached_property
+    def running_problems(self) -> list[str]:
+        """Why onnxruntime doesn't load or run the quantized model, with its optimizations off and on."""
+        optimized = attempt(self.pair.quantized, self.quantized_feeds, optimize=True)
+        return [str(found) for found in (self._computed, optimized) if isinstance(found, InvalidModelError)]
+
+    @cached_property
+    def _computed(self) -> list[Outputs] | InvalidModelError:
+        """What the quantized model computes as its operators are defined, with the runtime's optimizations off."""
+        return attempt(self.pair.quantized, self.quantized_feeds)
 
 
-def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
+def run_case(case: Case, quantizer: Quantizer, given: Given | None = None) -> CaseRun:
     """Give the model of a case to a quantizer.
 
     Args:
         case: The case.
         quantizer: Any quantizer. What it raises is kept, whatever it is; its input is a copy, so that it can't change
             what its result is compared with.
+        given: The float side of the case, from an earlier run of it; None for a new one.
 
     Returns:
         The run.
@@ -114,19 +120,19 @@ def run_case(case: Case, quantizer: Quantizer) -> CaseRun:
     Raises:
         CorpusError: The case itself is at fault.
     """
+    given, name = given or Given(case), quantizer.name
     expect, policy = case.expect_of(quantizer.policy), case.judged_by(quantizer.policy)
     try:
-        float_model = case.load_model()
+        model = ModelProto()
+        model.CopyFrom(given.model)
     except CorpusError:
         raise
     except OnnxqError as error:
-        return CaseRun(case, expect, policy, error=error, quantizer=quantizer.name)
-    given = ModelProto()
-    given.CopyFrom(float_model)
+        return CaseRun(given, expect, policy, error=error, quantizer=name)
     try:
         # A bound on memory would pass on to the processes that other quantizers start, and those need more.
         with bounded_memory() if isinstance(quantizer, OnnxqQuantizer) else nullcontext():
-            quantized = quantizer.quantize(given, case.calibration_data, case.options)
+            quantized = quantizer.quantize(model, case.calibration_data, case.options)
     except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
-        return CaseRun(case, expect, policy, float_model, error=error, quantizer=quantizer.name)
-    return CaseRun(case, expect, policy, float_model, quantized, quantizer=quantizer.name)
+        return CaseRun(given, expect, policy, error=error, quantizer=name)
+    return CaseRun(given, expect, policy, quantized, quantizer=name)

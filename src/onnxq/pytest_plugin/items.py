@@ -17,6 +17,7 @@ from onnxq.pytest_plugin.records import ItemRecord
 
 if TYPE_CHECKING:
     from onnxq.corpus.case import Case
+    from onnxq.corpus.given import Given
     from onnxq.corpus.golden import Comparison
     from onnxq.corpus.run import CaseRun
     from onnxq.quantizers import Quantizer
@@ -38,6 +39,7 @@ class CaseFile(pytest.File):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._given: Given | None = None
         self._runs: dict[str, CaseRun] = {}
         self._detailed: set[str] = set()
 
@@ -79,10 +81,13 @@ class CaseFile(pytest.File):
 
     def run_of(self, case: Case, quantizer: Quantizer) -> CaseRun:
         """The run of the case by a quantizer; the first call makes it."""
+        from onnxq.corpus.given import Given
         from onnxq.corpus.run import run_case
 
+        if self._given is None:
+            self._given = Given(case)
         if quantizer.name not in self._runs:
-            self._runs[quantizer.name] = run_case(case, quantizer)
+            self._runs[quantizer.name] = run_case(case, quantizer, self._given)
         return self._runs[quantizer.name]
 
     def details_of(self, case: Case, quantizer: Quantizer, record: ItemRecord) -> str:
@@ -96,6 +101,7 @@ class CaseFile(pytest.File):
 
     def teardown(self) -> None:
         """Let go of the models."""
+        self._given = None
         self._runs.clear()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import onnxq
@@ -32,7 +33,7 @@ class OnnxqQuantizer:
         """Its spec: with the policy, if that isn't the default one, since goldens and known failures go by the name."""
         return DEFAULT if self.policy == POLICIES[0] else f"{DEFAULT}:{self.policy}"
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Version of the installed onnxq."""
         return str(onnxq.__version__)
