@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from onnxq.errors import OnnxqError
 from onnxq.model_io import load_model, save_model
 from onnxq.quantizers import Settings, resolve
-from onnxq.quantizers.exchange import quantize_in_process
+from onnxq.quantizers.exchange import Files, private_environment, quantize_in_process
 from onnxq.quantizers.peer_runner import Samples
+from onnxq.quantizers.process import Ended, run_program
 
 if TYPE_CHECKING:
     from onnxq.fuzz.trial import Outcome, Trial
@@ -37,20 +38,21 @@ def quantize_with_hash_seed(trial: Trial, seed: int) -> Outcome:
     """
     from onnxq.fuzz.trial import Outcome
 
-    settings = json.dumps({**asdict(trial.settings), "peer_pythons": dict(trial.settings.peer_pythons)})
-    head = [sys.executable, "-m", "onnxq.fuzz.hash_seed", trial.spec, settings]
+    options = json.dumps({**asdict(trial.settings), "peer_pythons": dict(trial.settings.peer_pythons)})
+    head = [sys.executable, "-m", "onnxq.fuzz.hash_seed", trial.spec, options]
     folders = os.pathsep.join(folder for folder in sys.path if folder)
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": folders}
-    try:
-        model = quantize_in_process(
-            trial.quantizer.name,
-            lambda files: [*head, *map(str, (files.model, files.calibration, files.options, files.output))],
-            trial.model,
-            [dict(feed) for feed in trial.feeds],
-            trial.options,
+
+    def run(files: Files) -> Ended:
+        return run_program(
+            [*head, *map(str, (files.model, files.calibration, files.options, files.output))],
             time_limit=trial.settings.time_limit,
-            environment=environment,
+            environment=private_environment(files.folder, environment),
         )
+
+    try:
+        feeds = [dict(feed) for feed in trial.feeds]
+        model = quantize_in_process(trial.quantizer.name, run, trial.model, feeds, trial.options)
     except OnnxqError as error:
         return Outcome(trial.model, trial.feeds, error=error)
     return Outcome(trial.model, trial.feeds, model)

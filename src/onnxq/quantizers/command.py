@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from onnxq.calibration import CalibrationData
     from onnxq.quantizers.exchange import Files
+    from onnxq.quantizers.process import Ended
 
 _PLACEHOLDER = re.compile(r"\{(input|output|calibration|options)\}")
 
@@ -60,7 +61,14 @@ class CommandQuantizer:
                 "which stands for a JSON file with them"
             )
         feeds = peer_feeds(model, calibration_data, options)
-        return quantize_in_process(self.name, self._filled_in, model, feeds, others, time_limit=self.time_limit)
+        return quantize_in_process(self.name, self._run, model, feeds, others)
+
+    def _run(self, files: Files) -> Ended:
+        from onnxq.quantizers.exchange import private_environment
+        from onnxq.quantizers.process import run_program
+
+        environment = private_environment(files.folder)
+        return run_program(self._filled_in(files), time_limit=self.time_limit, environment=environment)
 
     def _filled_in(self, files: Files) -> list[str]:
         paths = {"input": files.model, **{key: path for key, path in asdict(files).items() if key != "model"}}

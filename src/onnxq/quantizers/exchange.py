@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from onnx import ModelProto
 from onnxq.calibration import CalibrationData, make_feeds
 from onnxq.errors import InvalidModelError, PeerError, UnsupportedError
 from onnxq.model_io import load_model, save_model
-from onnxq.quantizers.process import run_program
+from onnxq.quantizers.process import Ended
 
 DATA_OPTIONS = ("calibration_shapes", "seed")
 """Options of `onnxq.quantize` that are about calibration data: the harness makes the data, so that all tools get the
@@ -43,30 +43,27 @@ class Files:
     options: Path
     output: Path
 
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self.model.parent
+
 
 def quantize_in_process(
     name: str,
-    arguments: Callable[[Files], Sequence[str]],
+    run: Callable[[Files], Ended],
     model: ModelProto,
     feeds: Iterable[Feed],
     options: Mapping[str, Any],
-    *,
-    time_limit: float,
-    environment: Mapping[str, str] | None = None,
-    in_folder: bool = False,
 ) -> ModelProto:
     """Have a program quantize a model.
 
     Args:
         name: What messages call it.
-        arguments: Files -> the program and its arguments.
+        run: Runs the program on the files, in whichever way.
         model: The float model.
         feeds: The calibration samples.
         options: For the program, written down as JSON.
-        time_limit: Seconds that it may take.
-        environment: Its environment variables; those of this process by default. Its temporary files always go to
-            the folder of the exchange, which is removed in the end.
-        in_folder: Whether it also works in that folder.
 
     Returns:
         The quantized model.
@@ -81,12 +78,7 @@ def quantize_in_process(
         save_model(model, files.model)
         layout = write_feeds(feeds, files.calibration)
         files.options.write_text(json.dumps({**layout, "options": dict(options)}), encoding="utf-8")
-        ended = run_program(
-            arguments(files),
-            time_limit=time_limit,
-            environment=private_environment(folder, environment),
-            folder=folder if in_folder else None,
-        )
+        ended = run(files)
         if not ended.is_success:
             last = ended.output.rpartition("\n")[2]
             raise PeerError(f"{name} {ended.how}{f': {last}' if last else ''}", ended.output)
@@ -98,10 +90,15 @@ def quantize_in_process(
             raise PeerError(f"{name} {ended.how}, but what it wrote can't be read: {error}", ended.output) from None
 
 
-def private_environment(folder: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def private_environment(folder: Path | None, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment variables for a program whose temporary files go to a folder, and which runs the same every time."""
     own = os.environ if environment is None else environment
-    return {"PYTHONHASHSEED": "0", **own, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
+    return {"PYTHONHASHSEED": "0", **own, **({} if folder is None else temporary_files(folder))}
+
+
+def temporary_files(folder: Path) -> dict[str, str]:
+    """Environment variables that say where temporary files go."""
+    return dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
 
 
 def peer_feeds(model: ModelProto, data: CalibrationData | None, options: Mapping[str, Any]) -> list[Feed]:

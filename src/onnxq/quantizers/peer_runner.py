@@ -1,12 +1,13 @@
-"""Run by path in the Python that has a peer installed: quantizes one model there, with files in one folder.
+"""Run by path in the Python that has a peer installed: quantizes models there, each with files in one folder.
 
 Uses nothing but the standard library and what the peer needs anyway, so onnxq needn't be installed there.
 
     python peer_runner.py describe TARGET OUTPUT.json
     python peer_runner.py quantize TARGET MODEL CALIBRATION.npz OPTIONS.json OUTPUT
+    python peer_runner.py serve TARGET DESCRIPTOR
 
 TARGET is "onnxruntime", "modelopt", or "package.module:function"; for `describe` it may also be the names of
-distributions, separated by commas, of which the first that is installed counts.
+distributions, separated by commas, of which the first that is installed counts. DESCRIPTOR is that of a socket.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ if sys.path and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().p
     del sys.path[0]  # Python put this folder first, and modules in it must not hide installed ones
 
 import json
+import os
+import socket
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, NoReturn
 
 
 class Samples:
@@ -101,6 +107,12 @@ PEERS: Mapping[str, Callable[[str, Samples, Mapping[str, Any], str], None]] = {
     "modelopt": with_modelopt,
 }
 
+PRELOADED: Mapping[str, tuple[str, ...]] = {
+    "onnxruntime": ("numpy", "onnx"),
+    "modelopt": ("numpy", "modelopt.onnx.quantization"),
+}
+"""What a server imports before it forks; of onnxruntime little, since newer versions start threads when imported."""
+
 
 def load(target: str) -> Any:
     """What "package.module:function" names."""
@@ -119,6 +131,58 @@ def quantize(target: str, model: str, calibration: str, options: str, output: st
         PEERS[target](model, samples, given["options"], output)
     else:
         with_function(target, model, samples, given["options"], output)
+
+
+def serve(target: str, descriptor: str) -> None:
+    """Import a peer, and quantize one model after the other, each in a fork, which knows of no model before it.
+
+    A request is a message of JSON, and comes with the descriptor that the fork prints to. There are two answers, a line
+    each: the number of the fork's process and group, and its exit status. The end of the requests is the end of the
+    server.
+    """
+    for module in PRELOADED.get(target, ()):
+        import_module(module)
+    channel = socket.socket(fileno=int(descriptor))
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, 2**16, 1)
+        if not message:
+            return
+        sys.stdout.flush()
+        fork = os.fork()
+        if fork == 0:
+            os.setpgid(0, 0)
+            channel.close()
+            os.dup2(descriptors[0], 1)
+            os.dup2(descriptors[0], 2)
+            os.close(descriptors[0])
+            end_with(partial(quantize_there, target, **json.loads(message)))
+        os.setpgid(fork, fork)  # whoever of the two is first
+        os.close(descriptors[0])
+        channel.sendall(f"{fork}\n".encode())
+        channel.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])}\n".encode())
+
+
+def end_with(work: Callable[[], None]) -> NoReturn:
+    """Do the last thing in a fork. Threads of the server aren't there, so nothing must wait for them at the end."""
+    status = 0
+    try:
+        work()
+    except SystemExit as ending:
+        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def quantize_there(target: str, folder: str, environment: dict[str, str], arguments: list[str]) -> None:
+    """Quantize one model with a working folder and environment variables of its own."""
+    os.chdir(folder)
+    os.environ.update(environment)
+    tempfile.tempdir = None  # what was found at an import doesn't count
+    quantize(target, *arguments)
 
 
 def describe(target: str, output: str) -> None:
@@ -144,5 +208,5 @@ def _onnxruntime_op_types(arguments: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    COMMANDS: Mapping[str, Callable[..., None]] = {"describe": describe, "quantize": quantize}
+    COMMANDS: Mapping[str, Callable[..., None]] = {"describe": describe, "quantize": quantize, "serve": serve}
     COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -1,7 +1,7 @@
 """Known quantizers of others, each run in a process of its own: a crash there is a failed case here.
 
-Every run starts fresh, with the same hash seed, so a peer that remembers earlier models, or depends on the order of
-sets, gives the same result each time.
+Every run starts fresh, or from a fork that has done nothing but import the peer, and with the same hash seed. So a peer
+that remembers earlier models, or depends on the order of sets, gives the same result each time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from onnxq.calibration import CalibrationData
+    from onnxq.quantizers.exchange import Files
+    from onnxq.quantizers.fork_server import ForkServer
+    from onnxq.quantizers.process import Ended
 
 RUNNER = Path(__file__).with_name("peer_runner.py")
 """The program that runs in the Python that has the peer."""
@@ -64,6 +67,7 @@ class PeerQuantizer:
         python: The interpreter.
         time_limit: Seconds that one model may take.
         translate: How it is told the options.
+        server: Forks a process for each model; None to start each anew.
     """
 
     name: str
@@ -73,6 +77,7 @@ class PeerQuantizer:
     python: str
     time_limit: float
     translate: Translate
+    server: ForkServer | None = field(default=None, repr=False, compare=False)
 
     def quantize(
         self, model: ModelProto, calibration_data: CalibrationData | None, options: Mapping[str, Any]
@@ -87,18 +92,21 @@ class PeerQuantizer:
         from onnxq.quantizers.exchange import peer_feeds, quantize_in_process
 
         arguments = self.translate(model, options)
-        return quantize_in_process(
-            f"{self.name} {self.version}",
-            lambda files: [
-                *(self.python, str(RUNNER), "quantize", self.target),
-                *map(str, (files.model, files.calibration, files.options, files.output)),
-            ],
-            model,
-            peer_feeds(model, calibration_data, options),
-            arguments,
+        feeds = peer_feeds(model, calibration_data, options)
+        return quantize_in_process(f"{self.name} {self.version}", self._run, model, feeds, arguments)
+
+    def _run(self, files: Files) -> Ended:
+        from onnxq.quantizers.exchange import private_environment
+        from onnxq.quantizers.process import run_program
+
+        paths = [str(path) for path in (files.model, files.calibration, files.options, files.output)]
+        if self.server is not None:
+            return self.server.run(paths, folder=files.folder, time_limit=self.time_limit)
+        return run_program(
+            [self.python, str(RUNNER), "quantize", self.target, *paths],
             time_limit=self.time_limit,
-            environment=python_environment(self.python),
-            in_folder=True,
+            environment=private_environment(files.folder, python_environment(self.python)),
+            folder=files.folder,
         )
 
 
@@ -117,9 +125,18 @@ def find_peer(name: str, settings: Settings, policy: Policy | None = None) -> Pe
             f'quantizer "{name}": {peer.distributions[0]} isn\'t installed in {python}; install it there '
             f'(pip install "{peer.install}"), or name a Python that has it: --onnxq-peer-python {name}=PATH'
         )
+    own = policy or peer.policy
     return PeerQuantizer(
-        name, found["version"], policy or peer.policy, name, python, settings.time_limit, peer.translate
+        name, found["version"], own, name, python, settings.time_limit, peer.translate, _server(name, python)
     )
+
+
+def _server(target: str, python: str) -> ForkServer | None:
+    """What forks processes of a peer, where the system can fork."""
+    from onnxq.quantizers.fork_server import ForkServer
+
+    arguments = [python, str(RUNNER), "serve", target]
+    return ForkServer(arguments, python_environment(python)) if hasattr(os, "fork") else None
 
 
 def usable_python(name: str, python: str) -> str:

@@ -4,7 +4,8 @@
          ^                            |                           |
          +---- one pipe: output ------+---------------------------+
 
-The program leads a process group of its own. Whatever is left of the group when it ends is killed.
+The program leads a process group of its own. Whatever is left of the group when it ends is killed, and all of it is
+if this process is killed first: a shell that waits for the end of a pipe from here sees to that.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -86,16 +87,61 @@ def run_program(
     except (OSError, ValueError) as error:  # ValueError: a null character in an argument
         raise PeerError(f"{arguments[0]} can't be started: {error}") from None
     with process:
-        tail = _Tail(process.stdout)
-        tail.start()
+        tail = Tail(process.stdout)
+        with killed_with_us(process.pid):
+            try:
+                status: int | None = process.wait(time_limit)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                kill_group(process.pid)
+                process.wait()
+        return ended(status, time_limit, tail)
+
+
+@contextmanager
+def killed_with_us(group: int) -> Iterator[None]:
+    """Have a process group killed if this process dies within the block, by whatever signal.
+
+    A shell reads from a pipe: a line says that the block is over, the end of the pipe says that this process is. It
+    leads a session of its own, so that a signal to the group of this process doesn't reach it.
+    """
+    script = 'read -r line || kill -s KILL -- "-$1"'
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.communicate(b"\n")
+
+
+def kill_group(group: int) -> None:
+    """Kill all that is left of a process group."""
+    # Errors: nothing is left; macOS says it the second way for a group of zombies.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def ended(status: int | None, time_limit: float, tail: Tail) -> Ended:
+    """How a program ended that left some output; None for a status is the time limit."""
+    return Ended(_in_words(status, time_limit), status == 0, tail.text(), status)
+
+
+def _in_words(status: int | None, time_limit: float) -> str:
+    """How a program ended, by its exit status; a negative one is a signal, and None the time limit."""
+    if status is None:
+        return f"didn't end within {time_limit:g} s and was killed"
+    if status < 0:
         try:
-            status: int | None = process.wait(time_limit)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            _kill_group(process)
-        tail.join(_SECONDS_FOR_REST)  # a child that left the group may hold the pipe open for as long as it likes
-    return Ended(_in_words(status, time_limit), status == 0, readable(tail.kept), status)
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"
+    return f"ended with exit status {status}"
 
 
 def readable(raw: bytes) -> str:
@@ -106,35 +152,24 @@ def readable(raw: bytes) -> str:
     return printable("\n".join(line[:LINE_LENGTH_LIMIT] for line in kept))
 
 
-class _Tail(Thread):
-    """Reads a pipe until it is closed, and keeps the end of it."""
+class Tail:
+    """The end of what comes out of a pipe, which a thread reads until it is closed."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
-        super().__init__(daemon=True)
-        self.kept = b""
+        self._kept = b""
         self._pipe = pipe
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
 
-    def run(self) -> None:
-        try:
-            while self._pipe is not None and (chunk := self._pipe.read(_BYTES_KEPT)):
-                self.kept = (self.kept + chunk)[-_BYTES_KEPT:]
-        except (OSError, ValueError):
-            pass  # closed on our side, because nobody waits for the rest
+    def text(self) -> str:
+        """The last lines, once the program that writes them has ended."""
+        # a child that left the group may hold the pipe open for as long as it likes
+        self._thread.join(_SECONDS_FOR_REST)
+        return readable(self._kept)
 
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # Errors: nothing is left of the group; macOS says it the second way for a group of zombies.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _in_words(status: int | None, time_limit: float) -> str:
-    if status is None:
-        return f"didn't end within {time_limit:g} s and was killed"
-    if status < 0:
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
-    return f"ended with exit status {status}"
+    def _read(self) -> None:
+        if self._pipe is None:
+            return
+        with suppress(OSError, ValueError), self._pipe as pipe:  # closed on our side when nobody waits for the rest
+            while chunk := pipe.read(_BYTES_KEPT):
+                self._kept = (self._kept + chunk)[-_BYTES_KEPT:]

@@ -23,12 +23,12 @@ from onnx import ModelProto
 from onnxq.corpus.case import Case
 from onnxq.corpus.checks import CHECKS, check_names
 from onnxq.corpus.format import SCHEMA, Definition, Expect, ModelSource, allowed
+from onnxq.corpus.given import Given
 from onnxq.corpus.run import CaseRun
 from onnxq.errors import OnnxqError, PeerError, UsageError
-from onnxq.numerics import run_model
 from onnxq.quantizers import Quantizer
 from onnxq.quantizers.exchange import DATA_OPTIONS
-from onnxq.reduce.problem import Feed, ReductionProblem
+from onnxq.reduce.problem import ReductionProblem
 
 REDUCIBLE = check_names(Expect())
 """Checks that a reduction can keep violated."""
@@ -116,24 +116,34 @@ def known_check(check: str) -> None:
 
 
 @dataclass(frozen=True)
-class CandidateRun(CaseRun):
-    """A run whose model comes with its samples. As in a run of a case, the first sample is the one to compare on.
+class Candidate(Given):
+    """The float side of a run whose model comes with its samples, and from no case.
 
     Attributes:
-        samples: The samples.
+        problem: Both.
     """
 
-    samples: Sequence[Feed] = ()
+    problem: ReductionProblem
+
+    @property
+    def model(self) -> ModelProto:
+        """The model."""
+        return self.problem.model
 
     @cached_property
     def feeds(self) -> list[Mapping[str, Any]]:
-        """The first sample."""
-        return list(self.samples[:1])
+        """The first sample, as in a run of a case."""
+        return list(self.problem.feeds[:1])
+
+
+@dataclass(frozen=True)
+class CandidateRun(CaseRun):
+    """A run on a candidate."""
 
     @cached_property
     def noise(self) -> dict[str, float]:
         """As in any run, but for outputs that are zero everywhere: any rounding would be infinitely far from them."""
-        outputs = run_model(self.pair.float_model, self.feeds)[0]
+        outputs = self.given.outputs[0]
         return {name: ratio for name, ratio in super().noise.items() if np.any(outputs[name])}
 
 
@@ -149,7 +159,7 @@ def quantized_run(problem: ReductionProblem, quantizer: Quantizer, options: Mapp
     except Exception as raised:  # a quantizer may raise anything
         error = raised
     policy = case.judged_by(quantizer.policy)
-    return CandidateRun(case, Expect(), policy, problem.model, quantized, error, quantizer.name, problem.feeds)
+    return CandidateRun(Candidate(case, problem), Expect(), policy, quantized, error, quantizer.name)
 
 
 def find_violation(run: CandidateRun, check: str) -> Finding | None:
