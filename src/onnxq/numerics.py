@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,12 @@ _MESSAGE_LIMIT = 500
 
 
 def run_model(
-    model: ModelProto, feeds: Iterable[Mapping[str, Any]], *, optimize: bool = False, exact_integers: bool = False
+    model: ModelProto,
+    feeds: Iterable[Mapping[str, Any]],
+    *,
+    optimize: bool = False,
+    exact_integers: bool = False,
+    time_limit: float | None = None,
 ) -> list[Outputs]:
     """Run a model on the CPU, on one thread, so that the same model gives the same numbers.
 
@@ -33,6 +40,7 @@ def run_model(
             says; with it the runtime fuses them into integer kernels.
         exact_integers: Whether integer kernels must be exact where the faster ones saturate: for uint8 and int8 on x86
             processors without VNNI.
+        time_limit: Seconds that each run may take, for models that may loop for ever.
 
     Returns:
         The outputs of each run.
@@ -59,12 +67,28 @@ def run_model(
         given = {**feed, **program.weights}
         try:
             values = {i.name: _as_ort_value(given[i.name], i.type) for i in session.get_inputs() if i.name in given}
-            results.append(dict(zip(names, session.run(None, values), strict=True)))
+            with _ended_after(time_limit) as how_long:
+                results.append(dict(zip(names, session.run(None, values, how_long), strict=True)))
         except Exception as error:
             raise InvalidModelError(
                 f"onnxruntime can't run the model on feed {number} {how}: {_one_line(error)}"
             ) from None
     return results
+
+
+@contextmanager
+def _ended_after(seconds: float | None) -> Iterator[ort.RunOptions]:
+    """Options for a run, which fails when the time is up: the runtime looks at them before each node."""
+    options = ort.RunOptions()
+    timer = None if seconds is None else Timer(seconds, setattr, (options, "terminate", True))
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield options
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def direct_feeds(model: ModelProto, feeds: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

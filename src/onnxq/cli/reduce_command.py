@@ -52,11 +52,12 @@ _ENDS = {"done": "", "time": ", stopped when the time was up", "interrupted": ",
 def reduce_command(options: Namespace) -> int:
     """`onnxq reduce`: write the reduced model and its samples, then say what became of it."""
     path = model_path(options)
-    if (options.check is None) == (options.command is None):
-        raise UsageError("name the fault: --check NAME, or --command LINE")
+    _refuse_contradictions(options)
     quantizer = None if options.check is None else _quantizer(options)
-    output = Path(options.output or _default_output(path))
-    samples = output.with_suffix(".npz")
+    output = Path(options.output if options.output is not None else _default_output(path))
+    samples = _beside(output, ".npz")
+    if samples == output:
+        raise UsageError(f"{output}: is where the samples go, name the model otherwise: {_beside(output, '.onnx')}")
     inputs = [path] if path.suffix == ".toml" else model_files(path)
     inputs += [options.calibration_data] if options.calibration_data else []
     for file in (output, samples):
@@ -77,6 +78,18 @@ def reduce_command(options: Namespace) -> int:
     return 0
 
 
+def _refuse_contradictions(options: Namespace) -> None:
+    """One fault, and no option that would do nothing for it."""
+    if (options.check is None) == (options.command is None):
+        raise UsageError("name the fault: --check NAME, or --command LINE")
+    if options.command is not None and (options.quantizer is not None or options.peer_python):
+        raise UsageError("--quantizer and --peer-python belong to --check: with --command it is the program that judges")
+    if options.check is not None and options.exit_status is not None:
+        raise UsageError("--exit-status belongs to --command")
+    if not options.samples:
+        raise UsageError("--samples: a model can't be reduced without any sample to run it on")
+
+
 def _quantizer(options: Namespace) -> Quantizer:
     """The quantizer, found before anything costs time."""
     known_check(options.check)
@@ -87,7 +100,12 @@ def _default_output(path: Path) -> Path:
     """Beside a model; of a case, which is no place for it, where the command is typed."""
     if path.suffix == ".toml":
         return Path(f"{path.resolve().parent.name}.reduced.onnx")
-    return path.with_name(f"{path.name.removesuffix('.onnx')}.reduced.onnx")
+    return _beside(path, ".reduced.onnx")
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """A file of the same name with another ending; what else has a dot in a name is no ending."""
+    return path.with_name(f"{path.name.removesuffix('.onnx').removesuffix('.npz')}{ending}")
 
 
 def _original(path: Path, options: Namespace) -> Original:
@@ -102,7 +120,7 @@ def _original(path: Path, options: Namespace) -> Original:
     else:
         model = load_model(path)
     feeds = make_feeds(model, data, shapes=shapes, seed=seed)
-    return Original(problem_of(model, islice(feeds, max(options.samples, 1))), told)
+    return Original(problem_of(model, islice(feeds, options.samples)), told)
 
 
 def _predicate(original: Original, quantizer: Quantizer | None, options: Namespace) -> tuple[Predicate, str]:

@@ -13,6 +13,10 @@ from onnxq.reduce.subgraph import read_instead, rebuild, without_dead_nodes
 from onnxq.shapes.schemas import Operators
 
 
+_LOOP_CONTROLS = 2
+"""Of Loop the trip count and the condition come first: without both it never ends."""
+
+
 def output_edits(problem: ReductionProblem) -> list[Edit]:
     """Drop nodes that no output needs, then each output with what only it needs."""
     graph = problem.model.graph
@@ -51,7 +55,7 @@ def _merge(problem: ReductionProblem, kept: str, dropped: str) -> ReductionProbl
 
 
 def _is_optional(schema: onnx.defs.OpSchema | None, node: NodeProto, slot: int) -> bool:
-    if schema is None:
+    if schema is None or (node.op_type == "Loop" and slot < _LOOP_CONTROLS):
         return False
     options = onnx.defs.OpSchema.FormalParameterOption
     option = schema.inputs[min(slot, len(schema.inputs) - 1)].option

@@ -17,7 +17,7 @@ from onnxq.calibration import extract
 from onnxq.errors import InvalidModelError
 from onnxq.model_io import why_invalid
 from onnxq.numerics import run_model
-from onnxq.protos import walk_graphs, walk_nodes, walk_tensors
+from onnxq.protos import NameSource, walk_graphs, walk_nodes, walk_tensors
 from onnxq.shapes import infer_types
 from onnxq.tensor_data import tensor_values
 from onnxq.tensor_types import ValueType
@@ -26,6 +26,16 @@ Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
 BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+
+_HIDDEN = frozenset(
+    elem_type
+    for name, elem_type in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+)
+"""Element types that the runtime has no arrays of: it fails to give them, or gives bytes."""
+
+_SECONDS_OF_LOOPS = 30.0
+"""That a run may take: a Loop whose condition was changed may never end."""
 
 _STEPS = 8
 """Simple weights are multiples of one over this."""
@@ -102,13 +112,13 @@ class ReductionProblem:
     def types(self) -> Mapping[str, ValueType]:
         """Type of each tensor of the main graph, with the shape that it has on the first sample.
 
-        Symbols that the model's inputs declare are kept where inference finds them. What isn't a tensor, or is computed
-        by no run, has no entry.
+        Symbols that the model's inputs declare are kept where inference finds them. What isn't a tensor, is computed by
+        no run, or has elements that no array of the runtime holds, such as int4, has no entry.
         """
         graph, inferred = self.model.graph, self._inferred
         found = {t.name: ValueType(t.data_type, tuple(t.dims)) for t in graph.initializer}
         made = [name for node in graph.node for name in node.output if name]
-        dense = [name for name in made if inferred.get(name, ValueType(0)).kind == "tensor"]
+        dense = [name for name in made if _is_visible(inferred.get(name, ValueType(TensorProto.UNDEFINED)))]
         for name, value in {**self.feeds[0], **self.observe(dense, samples=1)[0]}.items():
             if isinstance(value, np.ndarray):
                 found[name] = _observed_type(value, inferred.get(name))
@@ -117,6 +127,11 @@ class ReductionProblem:
     @cached_property
     def _inferred(self) -> Mapping[str, ValueType]:
         return infer_types(self.model)[0].tensors
+
+    @cached_property
+    def _has_loop(self) -> bool:
+        functions = (node for function in self.model.functions for node in walk_nodes(function.node))
+        return any(n.op_type == "Loop" for nodes in (walk_nodes(self.model.graph.node), functions) for n in nodes)
 
     def observe(self, names: Sequence[str], samples: int | None = None) -> list[dict[str, Any]]:
         """What tensors of the main graph hold.
@@ -136,9 +151,11 @@ class ReductionProblem:
             return [{} for _ in feeds]
         part = extract(self.model, names)
         halves = [n for n in names if self._inferred.get(n, ValueType(0)).elem_type == TensorProto.BFLOAT16]
-        _show_as_float32(part, halves)
-        results = run_model(part, feeds)
-        return [{n: v.astype(BFLOAT16) if n in halves else v for n, v in result.items()} for result in results]
+        shown = _show_as_float32(part, halves)
+        return [
+            {name: values[shown[name]].astype(BFLOAT16) if name in shown else values[name] for name in names}
+            for values in run_model(part, feeds, time_limit=_SECONDS_OF_LOOPS if self._has_loop else None)
+        ]
 
     def checker_says(self) -> str:
         """The first complaint of the ONNX checker; "" if there is none."""
@@ -173,7 +190,8 @@ def problem_of(model: ModelProto, feeds: Iterable[Feed]) -> ReductionProblem:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    problem = ReductionProblem(copy, tuple(dict(feed) for feed in feeds))
+    arrays = ({name: np.asarray(value) for name, value in feed.items()} for feed in feeds)
+    problem = ReductionProblem(copy, tuple(arrays))
     if not problem.feeds:
         raise InvalidModelError("there is no sample to run the model on")
     kinds = [{name: (value.dtype, value.shape) for name, value in feed.items()} for feed in problem.feeds]
@@ -219,6 +237,10 @@ def symbolic_dims(value: ValueInfoProto) -> int:
     return sum(dim.HasField("dim_param") for dim in value.type.tensor_type.shape.dim)
 
 
+def _is_visible(kind: ValueType) -> bool:
+    return kind.kind == "tensor" and kind.elem_type not in _HIDDEN
+
+
 def _observed_type(value: Array, inferred: ValueType | None) -> ValueType:
     elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
     known = inferred.shape if inferred is not None and inferred.rank == value.ndim else None
@@ -228,10 +250,15 @@ def _observed_type(value: Array, inferred: ValueType | None) -> ValueType:
     )
 
 
-def _show_as_float32(model: ModelProto, names: Sequence[str]) -> None:
-    """Let outputs of a model be float32, in place: the runtime has no arrays of bfloat16 to give."""
-    graph = model.graph
-    for node in graph.node:
-        node.output[:] = [f"{n}/bfloat16" if n in names else n for n in node.output]
-        node.input[:] = [f"{n}/bfloat16" if n in names else n for n in node.input]
-    graph.node.extend(helper.make_node("Cast", [f"{n}/bfloat16"], [n], to=TensorProto.FLOAT) for n in names)
+def _show_as_float32(model: ModelProto, names: Sequence[str]) -> dict[str, str]:
+    """Let outputs of a model be float32, in place: the runtime has no arrays of bfloat16 to give.
+
+    Returns:
+        Tensor -> the output that shows it.
+    """
+    source, graph = NameSource(model), model.graph
+    shown = {name: source.fresh(f"{name}/float32") for name in names}
+    for value in graph.output:
+        value.name = shown.get(value.name, value.name)
+    graph.node.extend(helper.make_node("Cast", [name], [shown[name]], to=TensorProto.FLOAT) for name in names)
+    return shown

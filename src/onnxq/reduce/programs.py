@@ -30,7 +30,7 @@ class CommandPredicate:
     Attributes:
         arguments: The program and its arguments, with placeholders.
         time_limit: Seconds that it may take.
-        exit_status: With which it ends if the candidate still fails; None for any but 0.
+        exit_status: With which it ends if the candidate still fails, negative for a signal; None for any above 0.
         is_endless: Whether a candidate that still fails is one that it doesn't end on in time.
     """
 
@@ -47,7 +47,7 @@ class CommandPredicate:
         """Whether a way to end means that the candidate still fails."""
         if self.is_endless or ended.status is None:
             return self.is_endless and ended.status is None
-        return bool(ended.status) if self.exit_status is None else ended.status == self.exit_status
+        return ended.status > 0 if self.exit_status is None else ended.status == self.exit_status
 
     def run(self, problem: ReductionProblem) -> Ended:
         """Run it once.
@@ -73,8 +73,9 @@ def command_predicate(
         problem: The original.
         line: The command line. It is split as a shell would do it, but no shell runs it. {input} stands for the model,
             {calibration} for its samples as .npz, {output} for a file that the program may write.
-        exit_status: With which it ends if a model fails; None for any but 0.
-        time_limit: Seconds after which it is killed. That counts as a failure only if the original fails so.
+        exit_status: With which it ends if a model fails; None for any above 0.
+        time_limit: Seconds after which it is killed. That counts as a failure only if the original fails so; likewise
+            the signal that ended it.
 
     Returns:
         The predicate, and how the program ended on the original.
@@ -93,10 +94,11 @@ def command_predicate(
         raise UsageError(f'--command: there is no program "{arguments[0]}"')
     predicate = CommandPredicate(arguments, time_limit, exit_status)
     ended = predicate.run(problem)
-    if ended.status is None and exit_status is None:
-        predicate = replace(predicate, is_endless=True)
+    if exit_status is None:
+        signal = ended.status if ended.status is not None and ended.status < 0 else None
+        predicate = replace(predicate, exit_status=signal, is_endless=ended.status is None)
     if not predicate.is_failure(ended):
-        wanted = "with another one" if exit_status is None else f"with {exit_status}"
+        wanted = "with another one" if exit_status is None else f"with exit status {exit_status}"
         last = ended.output.rpartition("\n")[2]
         raise UsageError(
             f"the program {ended.how} on the model itself, and where the fault is it has to end {wanted}: there is "

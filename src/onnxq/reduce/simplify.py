@@ -34,10 +34,11 @@ def weight_edits(problem: ReductionProblem) -> list[Edit]:
 def kernel_edits(problem: ReductionProblem) -> list[Edit]:
     """Make the kernels of convolutions 1x1: their centre is kept, and padding goes."""
     shapes = {t.name: t.dims for t in problem.model.graph.initializer}
+    kernels = dict.fromkeys(n.input[1] for n in problem.model.graph.node if n.op_type in _KERNEL_OPS)
     return [
-        partial(_with_point_kernel, problem, position)
-        for position, node in enumerate(problem.model.graph.node)
-        if node.op_type in _KERNEL_OPS and any(length > 1 for length in shapes.get(node.input[1], ())[2:])
+        partial(_with_point_kernel, problem, name)
+        for name in kernels
+        if any(length > 1 for length in shapes.get(name, ())[2:])
     ]
 
 
@@ -94,15 +95,17 @@ def _with_weights(
     return ReductionProblem(model, problem.feeds)
 
 
-def _with_point_kernel(problem: ReductionProblem, position: int) -> ReductionProblem:
+def _with_point_kernel(problem: ReductionProblem, name: str) -> ReductionProblem:
+    """Of all convolutions that read the kernel."""
     model = _copy(problem)
-    node = model.graph.node[position]
     for tensor in model.graph.initializer:
-        if tensor.name == node.input[1]:
+        if tensor.name == name:
             values = tensor_values(tensor)
             centre = tuple(slice(length // 2, length // 2 + 1) for length in values.shape[2:])
             _store(tensor, values[(slice(None), slice(None), *centre)])
-    _drop_attributes(node, _OF_KERNEL)
+    for node in model.graph.node:
+        if node.op_type in _KERNEL_OPS and node.input[1] == name:
+            _drop_attributes(node, _OF_KERNEL)
     return _redeclared(problem, model)
 
 
