@@ -78,3 +78,18 @@ def test_what_the_runtime_refuses_is_one_line() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(InvalidModelError, match="onnxruntime can't run the model on feed 1 with optimizations off: "):
         run_model(parse_model(MODEL), [{"x": np.zeros(1, np.float32)}, {"x": np.zeros((1, 1), np.float32)}])
+
+
+def test_a_loop_that_never_ends_is_ended() -> None:
+    body = "body = b (int64 n, bool go, float[1] h) => (bool go_on, float[1] g) { go_on = Identity(go) g = Neg(h) }"
+    model = parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) {{ y = Loop(, , x) <{body}> }}'
+    )
+    with pytest.raises(InvalidModelError, match="can't run the model on feed 0"):
+        run_model(model, [{"x": np.ones(1, np.float32)}], time_limit=0.2)
+
+
+def test_a_run_within_its_time_is_as_any_other() -> None:
+    model = parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Neg(x) }')
+    (outputs,) = run_model(model, [{"x": np.ones(1, np.float32)}], time_limit=60.0)
+    assert outputs["y"] == -1

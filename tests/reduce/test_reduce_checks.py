@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import faulty_quantizers as faulty
 import pytest
 from onnx import ModelProto
 from reductions import op_counts, op_types, problem
 
+import faulty_quantizers as faulty
 from onnxq.errors import PeerError, UsageError
 from onnxq.quantizers import OnnxqQuantizer
 from onnxq.reduce import REDUCIBLE, check_predicate, reduce_model
@@ -52,12 +52,12 @@ def test_a_right_result_is_no_violation() -> None:
 
 
 def test_what_doesnt_violate_the_check_is_refused() -> None:
-    with pytest.raises(UsageError, match="doesn't violate residual-skip-only, so there is nothing to reduce$"):
+    with pytest.raises(UsageError, match=r"doesn't violate residual-skip-only, so there is nothing to reduce$"):
         check_predicate(problem(residual()), OnnxqQuantizer("tensorrt"), "residual-skip-only")
 
 
 def test_other_checks_that_are_violated_are_named() -> None:
-    with pytest.raises(UsageError, match="nothing to reduce; it violates .*residual-skip-only"):
+    with pytest.raises(UsageError, match=r"nothing to reduce; it violates .*residual-skip-only"):
         check_predicate(problem(residual()), both_inputs, "runs")
 
 

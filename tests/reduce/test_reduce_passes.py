@@ -393,7 +393,7 @@ def test_declarations_texts_and_unused_operators_go() -> None:
     found = after_edits(declaration_edits, problem(model))
     graph = found.model.graph
     assert not graph.value_info
-    assert not (found.model.doc_string or found.model.producer_name or graph.node[0].doc_string)
+    assert {found.model.doc_string, found.model.producer_name, graph.node[0].doc_string} == {""}
     assert not found.model.metadata_props
     assert [opset.domain for opset in found.model.opset_import] == [""]
     assert found.size.declarations == 1

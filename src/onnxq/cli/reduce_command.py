@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from onnxq.cli.arguments import model_path, peer_settings
 from onnxq.cli.display import count, naming, show, written
 from onnxq.cli.progress import showing_progress
 from onnxq.corpus.case import load_case
-from onnxq.errors import UsageError
+from onnxq.errors import UnsupportedError, UsageError
 from onnxq.model_io import check_writable, load_model, model_files, save_model
 from onnxq.printable import one_line
 from onnxq.quantizers import DEFAULT, Quantizer, resolve
@@ -25,6 +25,8 @@ from onnxq.reduce import (
     ReductionProblem,
     check_predicate,
     command_predicate,
+    command_words,
+    is_storable,
     known_check,
     problem_of,
     reduce_model,
@@ -54,14 +56,11 @@ def reduce_command(options: Namespace) -> int:
     path = model_path(options)
     _refuse_contradictions(options)
     quantizer = None if options.check is None else _quantizer(options)
-    output = Path(options.output if options.output is not None else _default_output(path))
-    samples = _beside(output, ".npz")
-    if samples == output:
-        raise UsageError(f"{output}: is where the samples go, name the model otherwise: {_beside(output, '.onnx')}")
+    if options.command is not None:
+        command_words(options.command)
     inputs = [path] if path.suffix == ".toml" else model_files(path)
     inputs += [options.calibration_data] if options.calibration_data else []
-    for file in (output, samples):
-        check_writable(file, inputs=inputs)
+    output, samples = _places(path, options.output, inputs)
     with naming(path):
         original = _original(path, options)
     with showing_progress(quiet=options.quiet) as progress:
@@ -69,8 +68,7 @@ def reduce_command(options: Namespace) -> int:
             progress("looking for the fault in the original")
         predicate, seen = _predicate(original, quantizer, options)
         reduction = reduce_model(original.problem, predicate, time_limit=options.time, progress=progress)
-    save_model(reduction.problem.model, output, inputs=inputs)
-    _save_samples(reduction.problem, samples)
+    _save(reduction.problem, output, samples, inputs)
     if not options.quiet:
         show(_summary(reduction, seen, options, output, samples))
         if original.options:
@@ -83,7 +81,7 @@ def _refuse_contradictions(options: Namespace) -> None:
     if (options.check is None) == (options.command is None):
         raise UsageError("name the fault: --check NAME, or --command LINE")
     if options.command is not None and (options.quantizer is not None or options.peer_python):
-        raise UsageError("--quantizer and --peer-python belong to --check: with --command it is the program that judges")
+        raise UsageError("--quantizer and --peer-python belong to --check: with --command the program judges")
     if options.check is not None and options.exit_status is not None:
         raise UsageError("--exit-status belongs to --command")
     if not options.samples:
@@ -94,6 +92,17 @@ def _quantizer(options: Namespace) -> Quantizer:
     """The quantizer, found before anything costs time."""
     known_check(options.check)
     return resolve(options.quantizer or DEFAULT, peer_settings(options))
+
+
+def _places(path: Path, wanted: str | None, inputs: Iterable[str | Path]) -> tuple[Path, Path]:
+    """Where model and samples go, both of which can be written."""
+    check_writable(_default_output(path) if wanted is None else wanted, inputs=inputs)
+    output = _default_output(path) if wanted is None else Path(wanted)
+    samples = _beside(output, ".npz")
+    if samples == output:
+        raise UsageError(f"{output}: is where the samples go, name the model otherwise: {_beside(output, '.onnx')}")
+    check_writable(samples, inputs=inputs)
+    return output, samples
 
 
 def _default_output(path: Path) -> Path:
@@ -119,8 +128,11 @@ def _original(path: Path, options: Namespace) -> Original:
         seed = told.get("seed", seed)
     else:
         model = load_model(path)
-    feeds = make_feeds(model, data, shapes=shapes, seed=seed)
-    return Original(problem_of(model, islice(feeds, options.samples)), told)
+    feeds = list(islice(make_feeds(model, data, shapes=shapes, seed=seed), options.samples))
+    for name, value in (feeds or [{}])[0].items():
+        if not is_storable(value):
+            raise UnsupportedError(f'input "{name}" takes {value.dtype}, which no .npz file holds beside the result')
+    return Original(problem_of(model, feeds), told)
 
 
 def _predicate(original: Original, quantizer: Quantizer | None, options: Namespace) -> tuple[Predicate, str]:
@@ -133,15 +145,17 @@ def _predicate(original: Original, quantizer: Quantizer | None, options: Namespa
     return check, f"{options.check}: {finding.problems[0].splitlines()[0]}"
 
 
-def _save_samples(problem: ReductionProblem, file: Path) -> None:
-    """Whole or not at all, as models are; a model without inputs has no samples."""
-    if problem.feeds[0]:
-        draft = file.with_name(f".{file.name}.part")
-        try:
+def _save(problem: ReductionProblem, output: Path, samples: Path, inputs: Iterable[str | Path]) -> None:
+    """Each file appears whole or not at all, and the model only if its samples can follow; without inputs none do."""
+    draft = samples.with_name(f".{samples.name}.part")
+    try:
+        if problem.feeds[0]:
             write_samples(problem.feeds, draft)
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
+        save_model(problem.model, output, inputs=inputs)
+        if problem.feeds[0]:
+            draft.replace(samples)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _summary(reduction: Reduction, seen: str, options: Namespace, output: Path, samples: Path) -> str:

@@ -29,9 +29,9 @@ def add_reduce(subparsers: Commands) -> None:
         "--command",
         metavar="LINE",
         help="a program that doesn't end with exit status 0 on a model with the fault: `prog {input}`; {calibration} "
-        "stands for the samples, {output} for a file that it may write. No shell is involved",
+        "stands for the samples, {output} for a file that it may write. No shell is involved; it has a --time-limit too",
     )
-    fault.add_argument("--exit-status", type=whole_number, metavar="N", help="with which the program ends then (default: any)")
+    fault.add_argument("--exit-status", type=whole_number, metavar="N", help="with which it ends then (default: any)")
     add_peer_options(fault)
     data = parser.add_argument_group("samples")
     data.add_argument(

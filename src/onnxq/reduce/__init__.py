@@ -13,8 +13,8 @@ from onnxq.reduce.checks import REDUCIBLE, CheckPredicate, Finding, check_predic
 from onnxq.reduce.interface import input_edits, operand_edits, output_edits
 from onnxq.reduce.lengths import coarse_edits, length_edits
 from onnxq.reduce.nodes import bypass_edits, cut_chunks, cut_ends, folding_edits
-from onnxq.reduce.problem import ReductionProblem, Size, problem_of
-from onnxq.reduce.programs import CommandPredicate, command_predicate, write_samples
+from onnxq.reduce.problem import ReductionProblem, Size, is_storable, problem_of
+from onnxq.reduce.programs import CommandPredicate, command_predicate, command_words, write_samples
 from onnxq.reduce.search import Edits, Pass, Predicate, Progress, Reduction, reduce_problem
 from onnxq.reduce.simplify import attribute_edits, declaration_edits, kernel_edits, rename, weight_edits
 
@@ -88,6 +88,8 @@ __all__ = [
     "Size",
     "check_predicate",
     "command_predicate",
+    "command_words",
+    "is_storable",
     "known_check",
     "problem_of",
     "reduce_model",

@@ -12,7 +12,6 @@ from onnxq.reduce.search import Edit
 from onnxq.reduce.subgraph import read_instead, rebuild, without_dead_nodes
 from onnxq.shapes.schemas import Operators
 
-
 _LOOP_CONTROLS = 2
 """Of Loop the trip count and the condition come first: without both it never ends."""
 

@@ -84,15 +84,7 @@ def command_predicate(
         UsageError: The line is malformed, or the original doesn't fail.
         PeerError: The program can't be started.
     """
-    try:
-        arguments = tuple(shlex.split(line))
-    except ValueError as error:
-        raise UsageError(f"--command: the line can't be split: {error}") from None
-    if not any("{input}" in word for word in arguments[1:]):
-        raise UsageError("--command: {input} is missing; write it where the program takes the model")
-    if shutil.which(arguments[0]) is None:
-        raise UsageError(f'--command: there is no program "{arguments[0]}"')
-    predicate = CommandPredicate(arguments, time_limit, exit_status)
+    predicate = CommandPredicate(command_words(line), time_limit, exit_status)
     ended = predicate.run(problem)
     if exit_status is None:
         signal = ended.status if ended.status is not None and ended.status < 0 else None
@@ -105,6 +97,23 @@ def command_predicate(
             f"nothing to reduce{f' (it said: {last})' if last else ''}"
         )
     return predicate, ended
+
+
+def command_words(line: str) -> tuple[str, ...]:
+    """Split a command line, and look for the program.
+
+    Raises:
+        UsageError: It can't be split, takes no model, or there is no such program.
+    """
+    try:
+        arguments = tuple(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"--command: the line can't be split: {error}") from None
+    if not any("{input}" in word for word in arguments[1:]):
+        raise UsageError("--command: {input} is missing; write it where the program takes the model")
+    if shutil.which(arguments[0]) is None:
+        raise UsageError(f'--command: there is no program "{arguments[0]}"')
+    return arguments
 
 
 def write_samples(feeds: Iterable[Feed], file: Path) -> None:
