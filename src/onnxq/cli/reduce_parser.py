@@ -29,7 +29,7 @@ def add_reduce(subparsers: Commands) -> None:
         "--command",
         metavar="LINE",
         help="a program that doesn't end with exit status 0 on a model with the fault: `prog {input}`; {calibration} "
-        "stands for the samples, {output} for a file that it may write. No shell is involved; it has a --time-limit too",
+        "stands for the samples, {output} for a file that it may write. No shell is involved; see --time-limit too",
     )
     fault.add_argument("--exit-status", type=whole_number, metavar="N", help="with which it ends then (default: any)")
     add_peer_options(fault)
