@@ -109,7 +109,7 @@ def main() -> int:
     feeds = [{"x": rng.standard_normal(shape, np.float32)} for _ in range(options.samples)]
     models = {
         "ResNet-50": build("resnet.bottleneck", blocks=BLOCKS, width=64, size=options.size, classes=1000),
-        "ResNeXt-50": build("resnext.basic", blocks=BLOCKS, width=128, groups=32, size=options.size, classes=1000),
+        "ResNeXt-50": build("resnext.basic", blocks=BLOCKS, width=96, groups=32, size=options.size, classes=1000),
     }
     is_good = True
     print(f"{'model':<12}{'MB':>5}  {'fault':<33}{'nodes':>12}{'elements':>20}{'candidates':>12}{'seconds':>9}")

@@ -147,6 +147,7 @@ def test_options_reach_the_quantizer_and_data_options_dont() -> None:
     [
         ('node "conv1" has 3 inputs', 'node "n0" has 1 inputs'),
         ("tensor 'a b' is unknown", "tensor 't' is unknown"),
+        ("node 'a' can't have an input 'b'", "node 'x' can't have an input 'y z'"),
         ("shape [1, 2, 3] of layer/conv", "shape [1] of stage_2"),
         ("first line\nKeyError: 'a'\n", "another\nKeyError: 'b'"),
     ],
@@ -159,8 +160,19 @@ def test_other_causes_are_others() -> None:
     assert cause_of(KeyError("a")) == cause_of(KeyError("b"))
     assert cause_of(KeyError("a")) != cause_of(ValueError("a"))
     assert cause_of(ValueError("no rule")) != cause_of(ValueError("no scale"))
-    assert cause_of(PeerError("p ended with 1", "x\nKeyError: 'a'")) == cause_of(PeerError("p", "KeyError: 'b'"))
-    assert cause_of(PeerError("p ended with 1", "warning")) != cause_of(PeerError("p was killed"))
+
+
+def test_a_hang_of_a_peer_is_no_crash_and_no_other_crash() -> None:
+    said = [
+        "peer ended with exit status 1: KeyError: 'a'",
+        "peer ended with exit status 2: KeyError: 'node b'",
+        "peer ended with exit status 1: ValueError: 'a'",
+        "peer was killed by SIGSEGV: KeyError: 'a'",
+        "peer didn't end within 300 s and was killed: KeyError: 'a'",
+    ]
+    causes = [cause_of(PeerError(text, "KeyError: 'a'")) for text in said]
+    assert causes[0] == causes[1]
+    assert len(set(causes)) == 4
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from onnxq.corpus.checks import CHECKS, check_names
 from onnxq.corpus.format import SCHEMA, Definition, Expect, ModelSource, allowed
 from onnxq.corpus.given import Given
 from onnxq.corpus.run import CaseRun
-from onnxq.errors import OnnxqError, PeerError, UsageError
+from onnxq.errors import OnnxqError, UsageError
 from onnxq.quantizers import Quantizer
 from onnxq.quantizers.exchange import DATA_OPTIONS
 from onnxq.reduce.problem import ReductionProblem
@@ -42,6 +42,15 @@ _CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Check -> the parts of a violation that stay the same when the model gets smaller; of other checks it is the place."""
+
+_QUOTED = re.compile(
+    r"""
+    "[^"]*" | `[^`]*` | (?<!\w)'[^']*'(?!\w)  # an apostrophe inside of a word, as in "can't", quotes nothing
+    | \[[^\[\]]*\] | \{[^{}]*\} | \(unnamed,[^()]*\)
+    """,
+    re.VERBOSE,
+)
+"""What stands for names and values in a message."""
 
 
 @dataclass(frozen=True)
@@ -178,15 +187,13 @@ def find_violation(run: CandidateRun, check: str) -> Finding | None:
 
 def cause_of(error: BaseException) -> str:
     """What stays the same about a crash when the model gets smaller."""
-    said = error.output.rpartition("\n")[2] if isinstance(error, PeerError) and error.output else str(error)
-    return f"{type(error).__name__}: {without_names(said)}"
+    return f"{type(error).__name__}: {without_names(str(error))}"
 
 
 def without_names(text: str) -> str:
     """The last line of a message, without what is quoted or in brackets, and without words of digits or slashes."""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-    quoted = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`|\[[^\[\]]*\]|\{[^{}]*\}|\(unnamed,[^()]*\)", "#", last)
-    return " ".join("#" if re.search(r"[\d/\\_]", word) else word for word in quoted.split())
+    return " ".join("#" if re.search(r"[\d/\\_]", word) else word for word in _QUOTED.sub("#", last).split())
 
 
 def _cause(problem: str, parts: Sequence[str]) -> str:
