@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from random import Random
@@ -200,3 +203,25 @@ def test_samples_without_inputs_and_several_of_them() -> None:
     result = reduce_model(problem_of(model, [{}, {}]), holds("Relu")).problem
     assert op_types(result) == ["Relu"]
     assert len(result.feeds) == 2
+
+
+def test_a_reduction_is_the_same_in_any_process() -> None:
+    code = (
+        "from reductions import holds, problem\n"
+        "from onnxq.reduce import reduce_model\n"
+        "from onnxq_builders.registry import build\n"
+        "found = reduce_model(problem(build('residual.convtranspose_conv')), holds('Conv', 'Add'))\n"
+        "print(found.tried, found.problem.digest.hex())"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert len(printed) == 1
