@@ -147,6 +147,24 @@ def test_a_stale_declaration_is_kept_if_the_fault_needs_it() -> None:
     assert len(result.model.graph.value_info) == 1
 
 
+def test_nodes_out_of_order_may_stay_so() -> None:
+    """The checker refuses such a model, and the runtime takes it."""
+    model = text_model("a = Conv(x, w) r = Relu(a) b = Neg(r) y = Add(b, x)")
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(model.graph.node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    assert problem(model).checker_says()
+    result = reduce_model(problem(model), holds("Relu", "Conv")).problem
+    assert {"Relu", "Conv"} <= set(op_types(result))
+    assert not result.why_not_run()
+
+
+def test_an_output_that_nothing_makes_is_why_a_model_doesnt_run() -> None:
+    model = text_model("y = Relu(x)")
+    model.graph.output[0].name = "nobody"
+    assert "nobody" in ReductionProblem(model, problem(text_model("y = Relu(x)")).feeds).why_not_run()
+
+
 def test_the_time_limit_gives_the_best_so_far() -> None:
     whole = problem(text_model(" ".join(f"t{n + 1} = Relu(t{n})" for n in range(64)), "float[4] t0", "float[4] t64"))
 

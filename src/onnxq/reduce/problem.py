@@ -165,7 +165,7 @@ class ReductionProblem:
         """What the runtime says against the model; "" if it runs."""
         try:
             self._outputs  # noqa: B018 (the run is what counts)
-        except InvalidModelError as error:
+        except (InvalidModelError, ValueError) as error:  # ValueError: nothing makes an output
             return str(error)
         return ""
 
