@@ -179,6 +179,25 @@ def _fuse(net: Network, block: Block, x: Value, y: Value) -> Value:
     return net.add(branch, other, swap=block.swap)
 
 
+def _crossed(net: Network, block: Block, x: Value, y: Value) -> Value:
+    """Branches that both start from two tensors, which are equally far from one end and not from the other.
+
+    So whoever looks for one fork finds two, and takes the one that a set or an operand puts first.
+
+    x - Relu ----+- Tanh -- Mul - Conv - [BN] -- Add
+                 '--------- | -- Mul - Conv - [BN] -'
+    y - Sigmoid -+- Tanh ---'    |
+                 '- 4 x Tanh ----'
+    """
+    p, q = layers.activation(net, x, "relu"), layers.activation(net, layers.match(net, y, x), "sigmoid")
+    near, far = [net.apply("Tanh", [value], x.shape) for value in (p, q)], q
+    for _ in range(4):
+        far = net.apply("Tanh", [far], x.shape)
+    products = (net.apply("Mul", pair, x.shape) for pair in (near, [p, far]))
+    short, long = (_conv_norm(net, block, product, x.shape[1]) for product in products)
+    return net.add(short, long, swap=block.swap)
+
+
 def _projection(net: Network, block: Block, x: Value, y: Value) -> Value:
     """A block that changes size or channels, with a 1x1 convolution as shortcut.
 
@@ -196,11 +215,11 @@ def _projection(net: Network, block: Block, x: Value, y: Value) -> Value:
 def _upsampling(net: Network, block: Block, x: Value, y: Value) -> Value:
     """ConvTranspose as the trunk of a block, as its root, or as its shortcut.
 
-    x -+- [Resize] ------------------- Add
+    x -+- [Resize] ------------------- Add - act
        '- ConvTranspose - [BN] - act --'
-    x - ConvTranspose - act -+- Conv - [BN] - act - Conv - [BN] -- Add
+    x - ConvTranspose - act -+- Conv - [BN] - act - Conv - [BN] -- Add - act
                              '--------------------------------------'
-    x -+- Conv - [BN] - act - ConvTranspose - [BN] -- Add
+    x -+- Conv - [BN] - act - ConvTranspose - [BN] -- Add - act
        '- ConvTranspose - [BN] -----------------------'
     """
     channels = x.shape[1]
@@ -215,7 +234,7 @@ def _upsampling(net: Network, block: Block, x: Value, y: Value) -> Value:
         case _:
             branch = _epilogue(net, block, layers.conv_transpose(net, x, channels, bias=not block.norm))
             skip = layers.match(net, x, branch)
-    return net.add(branch, skip, swap=block.swap)
+    return layers.activation(net, net.add(branch, skip, swap=block.swap), block.activation)
 
 
 def _preactivation(net: Network, block: Block, x: Value, y: Value) -> Value:
@@ -375,6 +394,7 @@ BLOCK_KINDS: Mapping[str, BlockKind] = MappingProxyType(
         "self_add": BlockKind(_self_add, activates=True),
         "identity": BlockKind(_identity, variants=12, activates=True),
         "fuse": BlockKind(_fuse, joins=True, activates=True),
+        "crossed": BlockKind(_crossed, joins=True),
         "projection": BlockKind(_projection, variants=2, activates=True),
         "upsampling": BlockKind(_upsampling, variants=3, activates=True),
         "preactivation": BlockKind(_preactivation, variants=2, activates=True),

@@ -18,7 +18,7 @@ KINDS = (
     "sub", "max_pool", "sum", "conv_transpose", "sum_of_three",
     "concat", "self_add", "projection", "upsampling", "identity",
     "squeeze_excite", "fuse", "multi_branch", "preactivation", "layer_scale",
-    "broadcast_add", "inverted_bottleneck", "bottleneck", "mlp",
+    "broadcast_add", "crossed", "bottleneck", "mlp", "inverted_bottleneck",
 )
 # fmt: on
 """Block kinds, the simplest first: shrinking moves up and to the left, so a kind stands below simpler ones of its like.
