@@ -1,32 +1,35 @@
-"""What must hold of any quantizer and any model, as one registry of relations and oracles.
+"""Searching for models that a quantizer gets wrong.
 
 In use::
 
-    trial = trial_of(resolve("onnxq"), labelled)
-    for relation in RELATIONS:
-        for violation in relation.check(trial):
-            print(violation)
+    result = search(resolve("onnxq"), models_of(), budget=Budget(seconds=60))
+    for finding in result.findings:
+        print(finding.violation)
+
+What can be wrong says `RELATIONS`, the registry of `onnxq.relations`, which is here too.
 """
 
-from onnxq.fuzz.relation import Need, Relation, Verdict
-from onnxq.fuzz.relations import RELATIONS, find_relation
-from onnxq.fuzz.trial import NotApplicableError, Outcome, Trial, trial_of
-from onnxq.fuzz.variant import Variant
-from onnxq.fuzz.wires import Decided, Wire, decided, differences
+from onnxq.fuzz.findings import Fault, Finding, save_finding
+from onnxq.fuzz.search import Budget, SearchResult, search
+from onnxq.fuzz.sources import SOURCES, models_of
+from onnxq.fuzz.wording import finding_text
+from onnxq.relations import RELATIONS, NotApplicableError, Relation, Trial, Verdict, find_relation, trial_of
 
 __all__ = [
     "RELATIONS",
-    "Decided",
-    "Need",
+    "SOURCES",
+    "Budget",
+    "Fault",
+    "Finding",
     "NotApplicableError",
-    "Outcome",
     "Relation",
+    "SearchResult",
     "Trial",
-    "Variant",
     "Verdict",
-    "Wire",
-    "decided",
-    "differences",
     "find_relation",
+    "finding_text",
+    "models_of",
+    "save_finding",
+    "search",
     "trial_of",
 ]
