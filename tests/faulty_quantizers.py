@@ -200,3 +200,6 @@ def quantizer(function: Callable[[ModelProto, Any, Any], ModelProto], policy: An
 
 by_hash = choosing(first_in_a_set)
 """With a spec: python:faulty_quantizers:by_hash."""
+
+both = choosing(both_inputs_of_adds)
+"""With a spec: python:faulty_quantizers:both."""

@@ -97,6 +97,14 @@ WRONG = {
         HEAD + BUILDER + '[[known_failure]]\nquantizer = "q"',
         r"known_failure\[0\]\.check: this",
     ),
+    "a wrong relation": (
+        HEAD + BUILDER + '[expect]\nrelations = ["swapped-operand"]',
+        r'expect\.relations: .*"swapped-operand"; did you mean "swapped-operands"',
+    ),
+    "a relation that needs labels": (
+        HEAD + BUILDER + '[expect]\nrelations = ["ground-truth"]',
+        r'expect\.relations: .*"ground-truth"',
+    ),
     "an empty title": (HEAD.replace("a title", "") + BUILDER, r"title: .*length >= 1; found ''"),
     "a wrong type": (HEAD + "tags = 'residual'\n" + BUILDER, r"tags: expected array, got str; found 'residual'"),
     "a wrong type in a list": (HEAD + "tags = ['a', 3]\n" + BUILDER, r"tags\[1\]: expected str, got int; found 3"),

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto, helper
 
+import faulty_quantizers as faulty
 from onnxq.corpus.case import Case, load_case
 from onnxq.corpus.checks import CHECKS, run_check
 from onnxq.corpus.discover import builtin_corpus
@@ -65,13 +66,14 @@ output_types = { y = "float" }
 opset = 19
 node_types = { conv1 = "float16" }
 casts = 2
+relations = ["swapped-operands"]
 """
 
 
 def test_a_good_case(make: Make) -> None:
     case = make(GOOD)
     assert problems(case) == {}
-    stated = ["quantized-add-inputs", "quantized-inputs", "outputs", "element-types", "casts", "opset"]
+    stated = ["quantized-add-inputs", "quantized-inputs", "outputs", "element-types", "casts", "opset", "relations"]
     assert case.checks("tensorrt") == ("quantizes", *INVARIANTS, *stated, "runs", "close-to-float")
 
 
@@ -281,3 +283,29 @@ def test_a_peer_isnt_asked_for_a_policy_that_isnt_its_own(make: Make) -> None:
         else:
             with pytest.raises(UnsupportedError, match="policy='tensorrt' can't be asked of it"):
                 onnxruntime_arguments(ModelProto(), options)
+
+
+class TestRelations:
+    def test_hold_of_onnxq(self, make: Make) -> None:
+        assert not problems(make('relations = ["swapped-operands", "renamed", "close-to-float"]'))
+
+    def test_that_are_violated_are_shown(self, make: Make) -> None:
+        case = make('relations = ["swapped-operands", "renamed"]')
+        found = problems(case, faulty.quantizer(faulty.choosing(faulty.input_0_of_adds)))
+        assert [block.splitlines()[0] for block in found["relations"]] == [
+            'input "bn2" of Add "add"',
+            'input "skip" of Add "add"',
+        ]
+
+    def test_look_at_the_samples_and_options_of_the_case(self, make: Make) -> None:
+        seen: list[tuple[list[Any], Mapping[str, Any]]] = []
+
+        def noting(model: ModelProto, feeds: Any, options: Mapping[str, Any]) -> ModelProto:
+            seen.append((list(feeds), options))
+            return faulty.with_pairs(model, ())
+
+        case = make('relations = ["deterministic"]', quantize='nodes_to_exclude = ["conv1"]\nseed = 3')
+        run = run_case(case, faulty.quantizer(noting))
+        assert not run_check("relations", run)
+        assert all(options["nodes_to_exclude"] == ["conv1"] for _, options in seen)
+        assert len(seen) == 3

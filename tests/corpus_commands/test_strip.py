@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.corpus.rename import rename_all
 from onnxq.corpus.strip import strip_weights
 from onnxq.errors import InvalidModelError, UsageError
 from onnxq.model_io import load_model
+from onnxq.renaming import rename_all
 from onnxq.seeded import KEY, Recipe, is_seeded, make_values, restore_weights
 from onnxq_builders import BUILDERS, build
 

@@ -1,4 +1,4 @@
-"""The transformations of `onnxq.fuzz` by name, and placements in a form that they must not change.
+"""The transformations of `onnxq.relations` by name, and placements in a form that they must not change.
 
 Placements alone, without calibration or writing, are quick to compare: tests/fuzz holds whole quantizers against the
 same transformations.
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from onnxq.fuzz import storage, transforms
-from onnxq.fuzz.transforms import Transform
 from onnxq.placement import Placement
+from onnxq.relations import storage, transforms
+from onnxq.relations.transforms import Transform
 
 Edges = Counter[tuple[str, str, int | None]]
 """Quantized edges: (first output of the reader, tensor, axis of the scales), with their number."""

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-import relations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxq.fuzz.transforms import union
+import relations
 from onnxq.invariants import check
 from onnxq.pipeline import make_plan
+from onnxq.relations.transforms import union
 from onnxq.rewrite import strip_pairs
 from onnxq.strategies import LabelledModel, residual_models
 from text_models import quantize_int8

@@ -21,12 +21,12 @@ from onnxq.corpus.checks import CHECKS
 from onnxq.corpus.discover import BUILTIN, case_id, corpus_path, find_cases
 from onnxq.corpus.format import GOLDEN_KINDS, allowed, golden_check
 from onnxq.corpus.outcomes import Outcome, run_cases
-from onnxq.corpus.rename import rename_all
 from onnxq.corpus.strip import strip_weights
 from onnxq.errors import CorpusError, UsageError
 from onnxq.model_io import check_writable, load_model, model_files, save_model
 from onnxq.placement import SelectionOptions
 from onnxq.quantizers import DEFAULT, resolve
+from onnxq.renaming import rename_all
 from onnxq.seeded import restore_weights
 
 _SELECTION = tuple(field.name for field in fields(SelectionOptions))

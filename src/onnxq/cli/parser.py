@@ -23,6 +23,7 @@ from onnxq.cli.arguments import (
 )
 from onnxq.cli.calibrate_parser import add_calibrate, add_calibration, add_ranges
 from onnxq.cli.corpus_parser import add_corpus
+from onnxq.cli.fuzz_parser import add_fuzz
 from onnxq.cli.reduce_parser import add_reduce
 
 
@@ -65,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_check(subparsers)
     _add_diff(subparsers)
     add_corpus(subparsers)
+    add_fuzz(subparsers)
     add_reduce(subparsers)
     return parser
 

@@ -25,7 +25,6 @@ from onnxq.corpus.defaults import DEFAULT_ABOVE
 from onnxq.corpus.format import SCHEMA
 from onnxq.corpus.golden import compare_golden
 from onnxq.corpus.outcomes import Outcome, outcomes
-from onnxq.corpus.rename import rename_all
 from onnxq.corpus.run import CaseRun, run_case
 from onnxq.corpus.strip import Stripped, strip_weights
 from onnxq.corpus.write import case_text, new_case_folder
@@ -35,6 +34,7 @@ from onnxq.model_io import load_model
 from onnxq.numerics import run_model
 from onnxq.printable import one_line
 from onnxq.quantizers import Quantizer
+from onnxq.renaming import rename_all
 from onnxq.tensor_data import is_large, self_contained
 from onnxq.tensor_types import value_type
 from onnxq.testing import DEFAULT_SQNR_DB

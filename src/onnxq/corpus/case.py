@@ -229,6 +229,7 @@ def _check_expect(case: Case) -> None:
         for name in (t for stated in (expect, *expect.policy) for t in (getattr(stated, key) or {}).values()):
             if name not in types:
                 raise CorpusError(f"{case.path}: expect.{key}: {allowed('element type', name, types)}")
+    _check_relations(case)
     if expect.raises is None:
         if expect.mentions:
             raise CorpusError(f"{case.path}: expect.mentions: goes with raises, which is missing")
@@ -240,6 +241,19 @@ def _check_expect(case: Case) -> None:
         raise CorpusError(
             f"{case.path}: expect: a case that raises has no model to expect anything of; found other keys"
         )
+
+
+def _check_relations(case: Case) -> None:
+    """Relations that need ground truth are what other keys state; those that need a spec can't be told from a case."""
+    names = [name for stated in (case.expect, *case.expect.policy) for name in stated.relations or ()]
+    if not names:
+        return
+    from onnxq.relations import RELATIONS
+
+    possible = [r.name for r in RELATIONS if not {"ground truth", "spec"} & {*r.needs}]
+    for name in names:
+        if name not in possible:
+            raise CorpusError(f"{case.path}: expect.relations: {allowed('relation', name, possible)}")
 
 
 def _is_in_range(version: str, versions: str) -> bool:

@@ -52,6 +52,7 @@ def check_names(expect: Expect) -> tuple[str, ...]:
         "element-types": expect.node_types is not None or expect.initializer_types is not None,
         "casts": expect.casts is not None,
         "opset": expect.opset is not None,
+        "relations": expect.relations is not None,
         "runs": expect.runs is not False,
         "close-to-float": expect.runs is not False and expect.float_runs is not False,
     }
@@ -147,6 +148,13 @@ def _opset(run: CaseRun) -> list[str]:
     return [] if found == run.expect.opset else [f"expected: opset {run.expect.opset}\nfound:    opset {found}"]
 
 
+def _relations(run: CaseRun) -> list[str]:
+    from onnxq.relations import find_relation
+
+    relations = [find_relation(name) for name in run.expect.relations or ()]
+    return violation_blocks([violation for relation in relations for violation in relation.check(run.trial)])
+
+
 def _runs(run: CaseRun) -> list[str]:
     return run.running_problems
 
@@ -174,6 +182,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "element-types": _element_types,
         "casts": _casts,
         "opset": _opset,
+        "relations": _relations,
         "runs": _runs,
         "close-to-float": _close_to_float,
     }

@@ -70,6 +70,8 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
     """How many Casts there are, those of bodies included."""
     opset: Annotated[int, Meta(ge=1)] | None = None
     """Version of the default operator set."""
+    relations: list[Text] | None = None
+    """Names in `onnxq.relations.RELATIONS` that must hold of the model, beside those that other checks are about."""
     runs: bool | None = None
     """Whether onnxruntime runs the quantized model. True unless given."""
     float_runs: bool | None = None

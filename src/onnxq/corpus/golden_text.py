@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from onnxq.corpus.format import GoldenKind
 from onnxq.graph import MAIN_GRAPH, Edge
+from onnxq.invariants.integers import element_type, scale_axis
 from onnxq.invariants.pair import ModelPair
 from onnxq.invariants.quantized_graph import Quantization
-from onnxq.protos import attribute
 from onnxq.tensor_types import ValueType, value_type
 
 SCHEMA = 1
@@ -154,35 +154,6 @@ def _scales(found: Quantization) -> str:
     zero_point = found.zero_point
     zero = "" if zero_point is None or not np.any(zero_point.astype(np.int64)) else ", zero point not 0"
     return " to ".join(numbers) + zero
-
-
-def element_type(pair: ModelPair, found: Quantization) -> str:
-    """The element type that a tensor is quantized to, such as "int8"."""
-    if found.zero_point is not None:
-        return str(found.zero_point.dtype)
-    if found.quantize is not None:
-        given = attribute(found.quantize, "output_dtype", 0) or _stored_type(pair, found.quantize.input[2:3])
-        return _type_name(given or TensorProto.UINT8)  # uint8 is what the operator defines
-    return _type_name(_stored_type(pair, found.dequantize.input[:1]))
-
-
-def _type_name(number: int) -> str:
-    known = number in TensorProto.DataType.values()
-    return TensorProto.DataType.Name(number).lower() if known and number else "unknown type"
-
-
-def _stored_type(pair: ModelPair, names: Iterable[str]) -> int:
-    return next((pair.stored_types[name] for name in names if name in pair.stored_types), 0)
-
-
-def scale_axis(found: Quantization, rank: int | None) -> int | None:
-    """The axis of the scales, counted from the front where the rank is known; None for one scale in all.
-
-    One scale is one, whether it is stored as [] or as [1].
-    """
-    if found.axis is None or found.scale is None or found.scale.size == 1:
-        return None
-    return found.axis + rank if found.axis < 0 and rank is not None else found.axis
 
 
 def _axis(found: Quantization, rank: int | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
@@ -18,6 +18,10 @@ from onnxq.errors import CorpusError, InvalidModelError, OnnxqError, Unsupported
 from onnxq.invariants import ModelPair
 from onnxq.numerics import Outputs, direct_feeds, output_sqnr, real_outputs
 from onnxq.quantizers import DEFAULT, OnnxqQuantizer, Quantizer
+from onnxq.quantizers.exchange import DATA_OPTIONS, peer_feeds
+
+if TYPE_CHECKING:
+    from onnxq.relations import Trial
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class CaseRun:
         quantized: The result; None if there is an error.
         error: What loading or quantizing raised.
         quantizer: Name of the quantizer.
+        tool: The quantizer itself, for checks that need it once more.
     """
 
     given: Given
@@ -39,6 +44,7 @@ class CaseRun:
     quantized: ModelProto | None = None
     error: Exception | None = None
     quantizer: str = DEFAULT
+    tool: Quantizer | None = None
 
     @property
     def case(self) -> Case:
@@ -72,6 +78,17 @@ class CaseRun:
         if self.quantized is None:
             raise ValueError("a run that failed has no pair of models")
         return self.given.pair(self.quantized, self.policy)
+
+    @cached_property
+    def trial(self) -> Trial:
+        """What relations look at: the quantizer with this model, these options and samples."""
+        from onnxq.relations import Trial
+
+        if self.tool is None:
+            raise ValueError("a run without a quantizer has no trial")
+        options = {name: value for name, value in self.case.options.items() if name not in DATA_OPTIONS}
+        samples = peer_feeds(self.given.model, self.case.calibration_data, self.case.options)
+        return Trial(self.tool, self.given.model, options=options, samples=samples)
 
     @property
     def feeds(self) -> list[Mapping[str, Any]]:
@@ -135,4 +152,4 @@ def run_case(case: Case, quantizer: Quantizer, given: Given | None = None) -> Ca
             quantized = quantizer.quantize(model, case.calibration_data, case.options)
     except Exception as error:  # a peer may raise anything, and that is a failed case, not a failed run
         return CaseRun(given, expect, policy, error=error, quantizer=name)
-    return CaseRun(given, expect, policy, quantized, quantizer=name)
+    return CaseRun(given, expect, policy, quantized, quantizer=name, tool=quantizer)

@@ -51,7 +51,7 @@ def strip_weights(model: ModelProto, *, above: int = DEFAULT_ABOVE, seed: int = 
 
     Weights are initializers and values of Constant nodes, those of bodies and functions included, whose elements are
     floats or 8-bit integers. Wider integers steer shapes and indices, and stay. Doc strings and metadata, which nothing
-    reads and which often hold paths and source lines, are dropped. Names stay; see `onnxq.corpus.rename`.
+    reads and which often hold paths and source lines, are dropped. Names stay; see `onnxq.renaming`.
 
     Statistics are rounded to 3 digits: mean, standard deviation, least and greatest value of each output channel, or
     of the whole tensor where a channel has fewer than 16 elements.

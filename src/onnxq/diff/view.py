@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from onnxq.corpus.golden_text import element_type, scale_axis
 from onnxq.invariants import ModelPair
+from onnxq.invariants.integers import element_type, scale_axis
 from onnxq.protos import describe
 
 OUTPUT = -1

@@ -9,6 +9,7 @@ so node ids, `-k`, `--lf`, `--deselect` and pytest-xdist work as they always do.
 
     options        what can be asked for
     collecting     which cases are in the run
+    fuzzing        items that search for faults
     items          case files, and an item for each check and quantizer
     records        what an item's report carries to where results are printed
     details        what the HTML page shows of one case
@@ -24,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from onnxq.pytest_plugin.collecting import collect_hidden, make_case_file, parametrize, plan_collection
+from onnxq.pytest_plugin.fuzzing import add_searches, fuzz_header
 from onnxq.pytest_plugin.items import BrokenCaseItem, CaseFile, CheckItem, finish_report
 from onnxq.pytest_plugin.options import OPTIONS_KEY, add_options, read_options, tested_quantizers
 from onnxq.pytest_plugin.summary import Summary
@@ -52,12 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.stash[OPTIONS_KEY] = options = read_options(config)
     config.stash[HIDDEN_KEY] = ()
-    if options.paths or options.specs != ("onnxq",):
+    if options.paths or options.fuzz or options.specs != ("onnxq",):
         tested_quantizers(config)
     if options.paths:
         collection = plan_collection(config, options.paths)
         config.args[:] = collection.arguments
         config.stash[HIDDEN_KEY] = collection.hidden
+    elif options.fuzz and config.args_source == pytest.Config.ArgsSource.INVOCATION_DIR:
+        config.args[:] = []  # the searches alone: nobody has named any tests
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist: its controller does that
         config.pluginmanager.register(Summary(config, options), "onnxq-summary")
 
@@ -66,7 +70,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say which cases are in the run, which quantizers are tested, and what is written."""
     options = config.stash[OPTIONS_KEY]
     if not options.paths:
-        return []
+        return fuzz_header(options)
     count = f"{len(options.cases)} case{'s' if len(options.cases) != 1 else ''}"
     paths = ", ".join(os.path.relpath(path, config.rootpath) for path in options.paths)
     quantizers = [f"{q.name} {q.version}" for q in tested_quantizers(config).values()]
@@ -75,7 +79,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append(f"onnxq goldens: {options.update} are written")
     if config.getoption("dist", "no") == "load":
         lines.append("onnxq: with --dist loadfile each case would be quantized only once")
-    return lines
+    return lines + fuzz_header(options)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
@@ -92,8 +96,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add cases that pytest doesn't get to, before anything is deselected."""
+    """Add cases that pytest doesn't get to, and searches, before anything is deselected."""
     collect_hidden(session, items, config.stash[HIDDEN_KEY])
+    add_searches(session, items)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

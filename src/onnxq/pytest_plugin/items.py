@@ -55,7 +55,7 @@ class CaseFile(pytest.File):
         try:
             case = load_case(self.path)
         except CorpusError as error:
-            yield _make_item(BrokenCaseItem, self, READABLE, message=str(error), record=record)
+            yield make_item(BrokenCaseItem, self, READABLE, message=str(error), record=record)
             return
         quantizers = tested_quantizers(self.config)
         checks = {
@@ -251,10 +251,10 @@ def finish_report(item: CheckItem | BrokenCaseItem, call: pytest.CallInfo[None],
 
 def _make_check(parent: CaseFile, case: Case, spec: str, quantizer: Quantizer, record: ItemRecord) -> pytest.Item:
     name = f"{record.check}[{quantizer.name}]"
-    return _make_item(CheckItem, parent, name, case=case, spec=spec, quantizer=quantizer, record=record)
+    return make_item(CheckItem, parent, name, case=case, spec=spec, quantizer=quantizer, record=record)
 
 
-def _make_item(kind: type[pytest.Item], parent: CaseFile, name: str, **kwargs: Any) -> pytest.Item:
+def make_item(kind: type[pytest.Item], parent: pytest.Collector, name: str, **kwargs: Any) -> pytest.Item:
     """An item whose id is given as text.
 
     From the name alone pytest 9 makes an id that takes `[...]` for no parameter, and `--lf`, which reads ids from a

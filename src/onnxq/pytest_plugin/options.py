@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from onnxq.corpus.golden import Update
-    from onnxq.quantizers import Quantizer
+    from onnxq.quantizers import Quantizer, Settings
 
 UPDATES: tuple[Update, ...] = ("none", "new", "changed", "all")
 Unused = Literal["ignore", "warn", "fail", "delete"]
@@ -36,6 +36,8 @@ _SINGLE = (
     ("update", "|".join(UPDATES), "write golden files: those that are missing, those that differ, or both"),
     ("unused", "|".join(UNUSED), f"{_UNUSED}; {_COMPLETE}"),
     ("time-limit", "SECONDS", "how long a quantizer that runs in a process of its own may take for one model"),
+    ("fuzz", "N", "draw N models for each quantizer, and search for what it gets wrong, see `onnxq fuzz`"),
+    ("save-failures", "DIR", "with --onnxq-fuzz: write each finding as a case of the corpus DIR"),
     ("report", "FILE.html", "write a page about all cases that ran: graphs with their Q/DQ, decisions, errors"),
 )
 
@@ -53,6 +55,8 @@ class CorpusOptions:
         peer_pythons: Quantizer -> interpreter that runs it.
         time_limit: Seconds that a quantizer in another process may take; None for its default.
         report: Page to write; None for none.
+        fuzz: How many models are drawn for each quantizer.
+        save_failures: Corpus for what is found in them; None to write nothing.
     """
 
     paths: tuple[Path, ...] = ()
@@ -63,6 +67,8 @@ class CorpusOptions:
     peer_pythons: tuple[tuple[str, str], ...] = ()
     time_limit: float | None = None
     report: Path | None = None
+    fuzz: int = 0
+    save_failures: Path | None = None
 
 
 OPTIONS_KEY = pytest.StashKey[CorpusOptions]()
@@ -103,6 +109,8 @@ def read_options(config: pytest.Config) -> CorpusOptions:
         peer_pythons=_peer_pythons(config),
         time_limit=_time_limit(config),
         report=_report(config),
+        fuzz=_fuzz(config),
+        save_failures=_path(config, "save-failures"),
     )
     if not given:
         return options
@@ -125,14 +133,11 @@ def tested_quantizers(config: pytest.Config) -> Mapping[str, Quantizer]:
     if QUANTIZERS_KEY in config.stash:
         return config.stash[QUANTIZERS_KEY]
     from onnxq.errors import OnnxqError
-    from onnxq.quantizers import Settings, resolve
+    from onnxq.quantizers import resolve
 
     options = config.stash[OPTIONS_KEY]
-    kwargs: dict[str, Any] = {"peer_pythons": dict(options.peer_pythons)}
-    if options.time_limit is not None:
-        kwargs["time_limit"] = options.time_limit
     try:
-        found = {spec: resolve(spec, Settings(**kwargs)) for spec in options.specs}
+        found = {spec: resolve(spec, run_settings(options)) for spec in options.specs}
     except OnnxqError as error:
         raise pytest.UsageError(str(error)) from None
     by_name: dict[str, str] = {}
@@ -144,6 +149,14 @@ def tested_quantizers(config: pytest.Config) -> Mapping[str, Quantizer]:
             )
     config.stash[QUANTIZERS_KEY] = found
     return found
+
+
+def run_settings(options: CorpusOptions) -> Settings:
+    """How quantizers are run that have processes of their own."""
+    from onnxq.quantizers import Settings
+
+    limit = {} if options.time_limit is None else {"time_limit": options.time_limit}
+    return Settings(dict(options.peer_pythons), **limit)
 
 
 def command(config: pytest.Config, *arguments: str) -> str:
@@ -220,13 +233,23 @@ def _time_limit(config: pytest.Config) -> float | None:
     return seconds
 
 
+def _fuzz(config: pytest.Config) -> int:
+    text = str(_value(config, "fuzz") or 0)
+    if not (text.isascii() and text.isdigit()):
+        raise pytest.UsageError(f'--onnxq-fuzz: expected a number of models from 0 on; found "{text}"')
+    return int(text)
+
+
 def _report(config: pytest.Config) -> Path | None:
-    given, base = config.getoption("onnxq_report"), config.invocation_params.dir
-    if not given:
-        given, base = config.getini("onnxq_report"), _ini_folder(config)
-    if not given:
-        return None
-    path = Path(base / given)
-    if not path.parent.is_dir():
+    path = _path(config, "report")
+    if path is not None and not path.parent.is_dir():
         raise pytest.UsageError(f"--onnxq-report: there is no folder {path.parent}")
     return path
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """A path from the command line, relative to where it was typed, or from the ini file, relative to the file."""
+    given, base = config.getoption(_ini(name)), config.invocation_params.dir
+    if not given:
+        given, base = config.getini(_ini(name)), _ini_folder(config)
+    return Path(base / given) if given else None

@@ -42,6 +42,10 @@ class ForkServer:
         self._lock = Lock()
         self._server: _Server | None = None
 
+    def with_environment(self, variables: Mapping[str, str]) -> ForkServer:
+        """Another server, with other values of some environment variables."""
+        return ForkServer(self._arguments, {**self._environment, **variables})
+
     def run(self, arguments: Sequence[str], *, folder: Path, time_limit: float) -> Ended:
         """Quantize one model in a fork.
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -67,6 +67,7 @@ class PeerQuantizer:
         python: The interpreter.
         time_limit: Seconds that one model may take.
         translate: How it is told the options.
+        hash_seed: PYTHONHASHSEED there; None for that of this process, or 0 if it has none.
         server: Forks a process for each model; None to start each anew.
     """
 
@@ -77,7 +78,16 @@ class PeerQuantizer:
     python: str
     time_limit: float
     translate: Translate
+    hash_seed: int | None = None
     server: ForkServer | None = field(default=None, repr=False, compare=False)
+    _seeded: dict[int, PeerQuantizer] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_hash_seed(self, seed: int) -> PeerQuantizer:
+        """The same where sets have another order: with this PYTHONHASHSEED. The same object for the same seed."""
+        if seed not in self._seeded:
+            server = None if self.server is None else self.server.with_environment({"PYTHONHASHSEED": str(seed)})
+            self._seeded[seed] = replace(self, hash_seed=seed, server=server)
+        return self._seeded[seed]
 
     def quantize(
         self, model: ModelProto, calibration_data: CalibrationData | None, options: Mapping[str, Any]
@@ -102,10 +112,11 @@ class PeerQuantizer:
         paths = [str(path) for path in (files.model, files.calibration, files.options, files.output)]
         if self.server is not None:
             return self.server.run(paths, folder=files.folder, time_limit=self.time_limit)
+        seed = {} if self.hash_seed is None else {"PYTHONHASHSEED": str(self.hash_seed)}
         return run_program(
             [self.python, str(RUNNER), "quantize", self.target, *paths],
             time_limit=self.time_limit,
-            environment=private_environment(files.folder, python_environment(self.python)),
+            environment=private_environment(files.folder, {**python_environment(self.python), **seed}),
             folder=files.folder,
         )
 
@@ -127,7 +138,14 @@ def find_peer(name: str, settings: Settings, policy: Policy | None = None) -> Pe
         )
     own = policy or peer.policy
     return PeerQuantizer(
-        name, found["version"], own, name, python, settings.time_limit, peer.translate, _server(name, python)
+        name,
+        found["version"],
+        own,
+        name,
+        python,
+        settings.time_limit,
+        peer.translate,
+        server=_server(name, python),
     )
 
 

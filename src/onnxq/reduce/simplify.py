@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from onnxq.corpus.rename import rename_all
 from onnxq.protos import walk_graphs, walk_nodes
 from onnxq.reduce.problem import Array, ReductionProblem, simple_values, weight_complexity
 from onnxq.reduce.search import Edit, Search
 from onnxq.reduce.subgraph import declare
+from onnxq.renaming import rename_all
 from onnxq.shapes.schemas import Operators
 from onnxq.tensor_data import tensor_values
 
