@@ -239,8 +239,10 @@ EDITS: Mapping[str, Edit] = MappingProxyType(
         "placement/constant_left_matmul": _edit_array("a", _spread(0, 1e-3, 10.0)),
         "placement/convtranspose_channels": _edit_array("w", _spread(1, 1e-2, 10.0)),
         "placement/resize_scales": _empty_initializer("roi", [0]),
+        "placement/resize_selected": _empty_initializer("roi", [0]),
         "precision/resize_one_empty_tensor": _empty_initializer("empty", [0]),
         "precision/weight_scale_underflows": _edit_array("w", _tiny_channel),
+        "residual/linear_resize_in_trunk": _empty_initializer("roi", [0]),
         "residual/channel_shuffles": _channel_shuffles(30),
         "structure/constant_nodes": _constant_nodes,
         "structure/ir3_initializers_as_inputs": _initializers_as_inputs,
@@ -267,6 +269,13 @@ def _with_nan() -> dict[str, NDArray[Any]]:
     images = _ramp(3, 16, 4, 4)
     images[1, 5, 2, 2] = np.nan
     return {"image": images}
+
+
+def _one_outlier() -> dict[str, NDArray[Any]]:
+    """Values within -1 and 1, and one of 14, whose exponential is 1.2e6."""
+    x = _ramp(1, 16, 8, 8)
+    x[0, 3, 2, 5] = 14
+    return {"x": x}
 
 
 def _tiny_value() -> dict[str, NDArray[Any]]:
@@ -320,6 +329,7 @@ CALIBRATION_DATA: Mapping[str, Callable[[], dict[str, NDArray[Any]]]] = MappingP
         "precision/masked_by_lowest": lambda: _masked_row(np.bool_, 1),
         "precision/masked_by_product": lambda: _masked_row(np.int64, 1),
         "precision/narrowing_pair": _tiny_value,
+        "precision/outlier_that_entropy_clips": _one_outlier,
         "refusals/batch_too_small": lambda: {"image": _ramp(4, 16, 4, 4)},
         "refusals/nan_sample": _with_nan,
         "refusals/nan_in_a_branch": lambda: _choices(-_ramp(2, 16, 8, 8), False, True),
