@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import model_changes
 import pytest
-import relations
 
 from onnxq.pipeline import make_plan
 from onnxq.rewrite import strip_pairs
@@ -27,24 +27,24 @@ TOGETHER = (
 @pytest.mark.parametrize("name", BUILDERS)
 def test_all_changes_together_keep_the_placement(name: str) -> None:
     model, old_names = build(name), {}
-    before = relations.quantized_edges(make_plan(model).placement)
+    before = model_changes.quantized_edges(make_plan(model).placement)
     rng = Random(name)
     for relation in TOGETHER:
-        variant = relations.RELATIONS[relation](model, rng)
+        variant = model_changes.RELATIONS[relation](model, rng)
         model = variant.model
         old_names = {**old_names, **{new: old_names.get(old, old) for new, old in variant.old_names.items()}}
-    assert relations.quantized_edges(make_plan(model).placement, old_names) == before
+    assert model_changes.quantized_edges(make_plan(model).placement, old_names) == before
     assert before
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_higher_opset_keeps_the_placement(name: str) -> None:
     model = build(name)
-    before = relations.quantized_edges(make_plan(model).placement)
-    variant = relations.RELATIONS["raise_opset"](model, Random(0))
+    before = model_changes.quantized_edges(make_plan(model).placement)
+    variant = model_changes.RELATIONS["raise_opset"](model, Random(0))
     after = make_plan(variant.model).placement
     read = {output for output, _, _ in before}
-    assert {e for e in relations.quantized_edges(after) if e[0] in read} == set(before)
+    assert {e for e in model_changes.quantized_edges(after) if e[0] in read} == set(before)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -72,8 +72,8 @@ def test_a_model_with_bodies(name: str, seed: int) -> None:
                    else_branch = e () => (float[1,16,8,8] q) { q = Mul(z, z) }>
         m = Conv(i, w2) n = Add(m, s) o = Add(a, b) y = Add(n, o)"""
     model = text_model(body, "float[1,16,8,8] x, bool c")
-    before = relations.quantized_edges(make_plan(model).placement)
-    variant = relations.RELATIONS[name](model, Random(seed))
-    assert relations.quantized_edges(make_plan(variant.model).placement, variant.old_names) == before
+    before = model_changes.quantized_edges(make_plan(model).placement)
+    variant = model_changes.RELATIONS[name](model, Random(seed))
+    assert model_changes.quantized_edges(make_plan(variant.model).placement, variant.old_names) == before
     assert before["n", "s", None] == 1
     assert before["o", "b", None] == 1

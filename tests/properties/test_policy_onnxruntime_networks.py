@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import model_changes
 import numpy as np
 import pytest
-import relations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -23,20 +23,20 @@ from onnxruntime_graphs import optimized_ops
 rngs = st.integers(0, 2**16).map(Random)
 
 LEFT_OUT = {"insert_identities", "insert_identities_on_constants", "list_initializers_as_inputs"}
-RELATIONS = sorted(relations.RELATIONS.keys() - LEFT_OUT)
+RELATIONS = sorted(model_changes.RELATIONS.keys() - LEFT_OUT)
 """An Identity between a kernel and its Relu takes the Relu out of the kernel, and it is an op with a pair itself.
 Bounds of a Clip that are inputs too can be replaced by who runs the model, so no kernel takes the Clip in."""
 
 
-def edges(model, old_names=None) -> relations.Edges:
-    return relations.quantized_edges(make_plan(model, policy="onnxruntime").placement, old_names)
+def edges(model, old_names=None) -> model_changes.Edges:
+    return model_changes.quantized_edges(make_plan(model, policy="onnxruntime").placement, old_names)
 
 
 @pytest.mark.parametrize("name", RELATIONS)
 @settings(max_examples=25, deadline=None)
 @given(residual_models(), rngs)
 def test_placement_is_kept_by(name: str, labelled: LabelledModel, rng: Random) -> None:
-    variant = relations.RELATIONS[name](labelled.model, rng)
+    variant = model_changes.RELATIONS[name](labelled.model, rng)
     assert edges(variant.model, variant.old_names) == edges(labelled.model)
 
 

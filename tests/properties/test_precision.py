@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from onnxq.convert import convert_to_f16
 from onnxq.invariants import check
-from onnxq.pipeline import quantize
+from onnxq.pipeline import make_plan, quantize
+from onnxq.relations.steps import float_outputs
 from onnxq.shapes import prepare
 from onnxq.strategies import LabelledModel, precision_models, residual_models
 
@@ -70,13 +72,23 @@ def test_quantization_with_half_precision_keeps_every_invariant(labelled: Labell
 def test_quantization_with_half_precision_runs(labelled: LabelledModel, seed: int) -> None:
     feed = checks.feeds(labelled.model, seed)
     result = quantize(labelled.model, calibration_data=[feed])
-    assert_close(labelled, checks.run(result.model, feed), seed, bound=0.5)
+    follows = float_outputs(make_plan(labelled.model).index)
+    assert_close(
+        labelled, checks.run(result.model, feed), seed, bound=0.5, jumping={n for n in follows if not follows[n]}
+    )
 
 
-def assert_close(labelled: LabelledModel, outputs: dict[str, np.ndarray], seed: int, bound: float = 0.02) -> None:
-    """Within a part of the greatest magnitude. Outputs that are next to zero throughout are left out."""
+def assert_close(
+    labelled: LabelledModel,
+    outputs: dict[str, np.ndarray],
+    seed: int,
+    bound: float = 0.02,
+    jumping: Collection[str] = (),
+) -> None:
+    """Within a part of the greatest magnitude, 1e-3 at least. Outputs that jump have to be finite only."""
     for name, exact in checks.run(prepare(labelled.model).model, checks.feeds(labelled.model, seed)).items():
         wide, got = exact.astype(np.float64), outputs[name].astype(np.float64)
         assert got.shape == wide.shape, name
         assert np.isfinite(got).all(), name
-        assert np.abs(got - wide).max(initial=0) <= bound * max(np.abs(wide).max(initial=0), 1e-3), name
+        if name not in jumping:
+            assert np.abs(got - wide).max(initial=0) <= bound * max(np.abs(wide).max(initial=0), 1e-3), name

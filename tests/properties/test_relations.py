@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import model_changes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import relations
 from onnxq.invariants import check
 from onnxq.pipeline import make_plan
 from onnxq.relations.transforms import union
@@ -40,13 +40,13 @@ def test_of_each_residual_add_exactly_the_labelled_skip_is_quantized(labelled: L
             assert got == ([add.skip] if add.skip else []), add
 
 
-@pytest.mark.parametrize("name", relations.RELATIONS)
+@pytest.mark.parametrize("name", model_changes.RELATIONS)
 @settings(max_examples=40, deadline=None)
 @given(residual_models(), rngs)
 def test_placement_is_kept_by(name: str, labelled: LabelledModel, rng: Random) -> None:
-    variant = relations.RELATIONS[name](labelled.model, rng)
-    before = relations.quantized_edges(make_plan(labelled.model).placement)
-    after = relations.quantized_edges(make_plan(variant.model).placement, variant.old_names)
+    variant = model_changes.RELATIONS[name](labelled.model, rng)
+    before = model_changes.quantized_edges(make_plan(labelled.model).placement)
+    after = model_changes.quantized_edges(make_plan(variant.model).placement, variant.old_names)
     assert after == before
 
 
@@ -55,10 +55,10 @@ def test_placement_is_kept_by(name: str, labelled: LabelledModel, rng: Random) -
 def test_placement_is_kept_by_all_changes_together(labelled: LabelledModel, rng: Random) -> None:
     model, old_names = labelled.model, {}
     for name in ("falsify_value_info", "add_dead_nodes", *IDENTITIES, "constants_as_nodes", "reorder_nodes"):
-        variant = relations.RELATIONS[name](model, rng)
+        variant = model_changes.RELATIONS[name](model, rng)
         model, old_names = variant.model, {**old_names, **variant.old_names}
-    before = relations.quantized_edges(make_plan(labelled.model).placement)
-    assert relations.quantized_edges(make_plan(model).placement, old_names) == before
+    before = model_changes.quantized_edges(make_plan(labelled.model).placement)
+    assert model_changes.quantized_edges(make_plan(model).placement, old_names) == before
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,13 +68,13 @@ def test_two_models_in_one_graph_get_what_each_gets_alone(
 ) -> None:
     variants = union(left.model, right.model, rng)
     together = make_plan(variants[0].model).placement
-    alone = [relations.quantized_edges(make_plan(m.model).placement) for m in (left, right)]
+    alone = [model_changes.quantized_edges(make_plan(m.model).placement) for m in (left, right)]
     sides = [
-        {edge: n for edge, n in relations.quantized_edges(together, v.old_names).items() if edge in side}
+        {edge: n for edge, n in model_changes.quantized_edges(together, v.old_names).items() if edge in side}
         for v, side in zip(variants, alone, strict=True)
     ]
     assert sides == alone
-    assert relations.quantized_edges(together).total() == sum(side.total() for side in alone)
+    assert model_changes.quantized_edges(together).total() == sum(side.total() for side in alone)
 
 
 @settings(max_examples=20, deadline=None)

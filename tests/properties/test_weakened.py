@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import model_changes
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-import relations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -76,8 +76,8 @@ def test_the_same_types_and_the_true_ranks(weak: WeakenedModel) -> None:
 @settings(max_examples=80, deadline=None)
 @given(weakened(drawn_models))
 def test_the_same_placement(weak: WeakenedModel) -> None:
-    before = relations.quantized_edges(make_plan(weak.healthy.model).placement)
-    assert relations.quantized_edges(make_plan(weak.model).placement) == before
+    before = model_changes.quantized_edges(make_plan(weak.healthy.model).placement)
+    assert model_changes.quantized_edges(make_plan(weak.model).placement) == before
 
 
 @settings(max_examples=30, deadline=None)
