@@ -14,7 +14,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-SHAPE = (1, 8, 16, 16)
+CHANNELS = 16
+"""The fewest that int8 kernels serve, so that convolutions are quantized."""
+
+SHAPE = (1, CHANNELS, 16, 16)
 
 
 def resnet(blocks: int) -> onnx.ModelProto:
@@ -23,11 +26,11 @@ def resnet(blocks: int) -> onnx.ModelProto:
     nodes, weights = [], []
 
     def conv_bn(source: str, name: str) -> str:
-        kernel = (rng.standard_normal((8, 8, 3, 3)) * 0.1).astype(np.float32)
+        kernel = (rng.standard_normal((CHANNELS, CHANNELS, 3, 3)) * 0.1).astype(np.float32)
         weights.append(numpy_helper.from_array(kernel, f"{name}_w"))
         parameters = [f"{name}_{part}" for part in ("scale", "bias", "mean", "var")]
         weights.extend(
-            numpy_helper.from_array(np.full(8, v, np.float32), p) for p, v in zip(parameters, (1, 0, 0, 1), strict=True)
+            numpy_helper.from_array(np.full(CHANNELS, v, np.float32), p) for p, v in zip(parameters, (1, 0, 0, 1), strict=True)
         )
         nodes.append(helper.make_node("Conv", [source, f"{name}_w"], [f"{name}_c"], name=f"{name}_c", pads=[1] * 4))
         nodes.append(helper.make_node("BatchNormalization", [f"{name}_c", *parameters], [f"{name}_n"], f"{name}_n"))

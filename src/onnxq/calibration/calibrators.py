@@ -119,9 +119,27 @@ def entropy_bins(counts: Counts) -> int:
         cross = np.where(reference > 0, reference * log_q, 0).sum(axis=1)  # infinite where Q lacks what P has
         own = _running(_x_log_x(counts))[candidates - 1] + _x_log_x(last + outside)
         divergence = (own - cross) / total + np.log(inside / total)
-    errors = _squared_errors(counts, candidates)
-    divergence[~(inside > 0) | (errors > errors[-1] + _NEARLY)] = np.inf
-    return _least(candidates, divergence)
+    divergence[~(inside > 0)] = np.inf
+    return _least(candidates, _without_greater_error(counts, candidates, divergence))
+
+
+def _without_greater_error(
+    counts: Counts, candidates: NDArray[np.int64], costs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The costs, infinite for candidates of greater squared error than the last one has, which clips nothing.
+
+    An error takes longer to work out than a divergence, so they are looked at from the least cost on, until no other one
+    can be the least: mostly the first few. Whatever costs more is infinite as well.
+    """
+    limit = _squared_errors(counts, candidates[-1:]) + _NEARLY
+    order, found = np.argsort(costs), np.full(len(costs), np.inf)
+    start, size = 0, 8
+    while start < len(order) and not costs[order[start]] > _up_to_rounding(found.min()):
+        some = order[start : start + size]
+        errors = _squared_errors(counts, candidates[some])
+        found[some] = np.where(errors > limit, np.inf, costs[some])
+        start, size = start + size, 2 * size
+    return found
 
 
 def mse_bins(counts: Counts) -> int:
@@ -172,8 +190,12 @@ def _candidates(bins: int) -> NDArray[np.int64]:
 
 def _least(candidates: NDArray[np.int64], costs: NDArray[np.float64]) -> int:
     """The greatest of the candidates with the least cost, up to rounding."""
-    least = costs.min()
-    return int(candidates[np.flatnonzero(costs <= least + _NEARLY * max(1.0, abs(least)))[-1]])
+    return int(candidates[np.flatnonzero(costs <= _up_to_rounding(costs.min()))[-1]])
+
+
+def _up_to_rounding(least: float) -> float:
+    """The greatest cost that counts as equal to the least one."""
+    return least + _NEARLY * max(1.0, abs(least))
 
 
 def _running(values: NDArray[Any]) -> NDArray[Any]:
