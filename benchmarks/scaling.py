@@ -26,7 +26,7 @@ def resnet(blocks: int) -> onnx.ModelProto:
     nodes, weights = [], []
 
     def conv_bn(source: str, name: str) -> str:
-        kernel = (rng.standard_normal((CHANNELS, CHANNELS, 3, 3)) * 0.1).astype(np.float32)
+        kernel = (rng.standard_normal((CHANNELS, CHANNELS, 3, 3)) * 0.02).astype(np.float32)
         weights.append(numpy_helper.from_array(kernel, f"{name}_w"))
         parameters = [f"{name}_{part}" for part in ("scale", "bias", "mean", "var")]
         weights.extend(

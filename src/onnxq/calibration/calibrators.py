@@ -128,8 +128,8 @@ def _without_greater_error(
 ) -> NDArray[np.float64]:
     """The costs, infinite for candidates of greater squared error than the last one has, which clips nothing.
 
-    An error takes longer to work out than a divergence, so they are looked at from the least cost on, until no other one
-    can be the least: mostly the first few. Whatever costs more is infinite as well.
+    An error takes longer to work out than a divergence, so they are looked at from the least cost on, until no other
+    one can be the least: mostly the first few. Whatever costs more is infinite as well.
     """
     limit = _squared_errors(counts, candidates[-1:]) + _NEARLY
     order, found = np.argsort(costs), np.full(len(costs), np.inf)
