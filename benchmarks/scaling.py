@@ -12,41 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
-CHANNELS = 16
-"""The fewest that int8 kernels serve, so that convolutions are quantized."""
-
-SHAPE = (1, CHANNELS, 16, 16)
-
-
-def resnet(blocks: int) -> onnx.ModelProto:
-    """`blocks` identity blocks: Conv-BN-Relu-Conv-BN, Add, Relu."""
-    rng = np.random.default_rng(0)
-    nodes, weights = [], []
-
-    def conv_bn(source: str, name: str) -> str:
-        kernel = (rng.standard_normal((CHANNELS, CHANNELS, 3, 3)) * 0.02).astype(np.float32)
-        weights.append(numpy_helper.from_array(kernel, f"{name}_w"))
-        parameters = [f"{name}_{part}" for part in ("scale", "bias", "mean", "var")]
-        weights.extend(
-            numpy_helper.from_array(np.full(CHANNELS, v, np.float32), p) for p, v in zip(parameters, (1, 0, 0, 1), strict=True)
-        )
-        nodes.append(helper.make_node("Conv", [source, f"{name}_w"], [f"{name}_c"], name=f"{name}_c", pads=[1] * 4))
-        nodes.append(helper.make_node("BatchNormalization", [f"{name}_c", *parameters], [f"{name}_n"], f"{name}_n"))
-        return f"{name}_n"
-
-    skip = "x"
-    for block in range(blocks):
-        first = conv_bn(skip, f"b{block}_1")
-        nodes.append(helper.make_node("Relu", [first], [f"b{block}_r"], f"b{block}_r"))
-        trunk = conv_bn(f"b{block}_r", f"b{block}_2")
-        nodes.append(helper.make_node("Add", [trunk, skip], [f"b{block}_a"], f"b{block}_a"))
-        skip = f"b{block}_y"
-        nodes.append(helper.make_node("Relu", [f"b{block}_a"], [skip], skip))
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", skip)]
-    graph = helper.make_graph(nodes, "resnet", values[:1], values[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+from networks import SHAPE, resnet
 
 
 def with_onnxq(path: Path, output: Path, feed: dict[str, np.ndarray]) -> None:
