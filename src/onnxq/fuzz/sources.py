@@ -10,16 +10,18 @@ from typing import Any
 from hypothesis import strategies as st
 
 from onnxq.errors import UsageError
-from onnxq.strategies import precision_models, residual_models, weakened
+from onnxq.strategies import models, precision_models, residual_models, weakened
 
 SOURCES: Mapping[str, Callable[[], st.SearchStrategy[Any]]] = MappingProxyType(
     {
         "residual": residual_models,
         "weakened": lambda: weakened(residual_models()),
         "precision": precision_models,
+        "models": lambda: models(dtypes=("float32", "float16", "bfloat16")),
     }
 )
-"""Name -> strategy: residual networks, the same with wrong or missing metadata, and what half precision trips over."""
+"""Name -> strategy: residual networks, the same with wrong or missing metadata, what half precision trips over, and models
+of any operators."""
 
 
 MOST_DRAWN = "residual"

@@ -9,12 +9,18 @@ Draw a topology (plain data, the reproducer), or a model that `build` made of on
             ...
 """
 
+from hypothesis import strategies as st
+
 from onnxq.strategies.labelled import LabelledAdd, LabelledModel
+from onnxq.strategies.model_topology import ModelTopology, Step
+from onnxq.strategies.models import build_model, calibration_feeds, model_topologies, models
 from onnxq.strategies.precision import build_precision, precision_models, precision_topologies
 from onnxq.strategies.residual import build, residual_models, residual_topologies
 from onnxq.strategies.topology import Block, Piece, PrecisionTopology, Topology
 from onnxq.strategies.weakened import WeakenedModel, weaken, weakened
 from onnxq.strategies.weaknesses import WEAKNESSES
+
+st.register_type_strategy(LabelledModel, st.one_of(residual_models(), models()))  # for `st.from_type`
 
 __all__ = [
     "residual_models",
@@ -27,6 +33,12 @@ __all__ = [
     "build_precision",
     "Piece",
     "PrecisionTopology",
+    "models",
+    "model_topologies",
+    "build_model",
+    "Step",
+    "ModelTopology",
+    "calibration_feeds",
     "weakened",
     "weaken",
     "WeakenedModel",

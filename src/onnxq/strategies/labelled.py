@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnxq.strategies.model_topology import ModelTopology
 from onnxq.strategies.topology import PrecisionTopology, Topology
 
 
@@ -39,15 +40,17 @@ class LabelledModel:
     """A model with the ground truth of its residual Adds, known by construction.
 
     Attributes:
-        model: A valid float32 model.
-        adds: One label for each Add, Sum and Sub of the graph, in node order.
-        topology: The decisions that `build` or `build_precision` makes this very model of: the reproducer.
+        model: A valid model.
+        adds: One label for each Add, Sum and Sub of the graph, in node order; none at all in models of `build_model`.
+        topology: The decisions that `build`, `build_precision` or `build_model` makes this very model of: the
+            reproducer.
     """
 
     model: onnx.ModelProto
     adds: tuple[LabelledAdd, ...]
-    topology: Topology | PrecisionTopology
+    topology: Topology | PrecisionTopology | ModelTopology
 
     def __repr__(self) -> str:
-        maker = "build" if isinstance(self.topology, Topology) else "build_precision"
+        makers = {Topology: "build", PrecisionTopology: "build_precision", ModelTopology: "build_model"}
+        maker = makers[type(self.topology)]
         return f"{maker}({self.topology!r})"

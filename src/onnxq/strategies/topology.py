@@ -64,7 +64,7 @@ OLDEST_PRECISION_OPSET = 17
 """First version that `build_precision` writes: the first one with LayerNormalization."""
 
 
-def _short_repr(self: Any) -> str:
+def short_repr(self: Any) -> str:
     """Leave out fields at their defaults; what is shown still evaluates to an equal value."""
     shown = ((f, getattr(self, f.name)) for f in fields(self))
     arguments = (f"{f.name}={value!r}" for f, value in shown if value != f.default)
@@ -98,7 +98,7 @@ class Block:
     swap: bool = False
     variant: int = 0
 
-    __repr__ = _short_repr
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         _check_word("kind", self.kind, KINDS)
@@ -132,7 +132,7 @@ class Topology:
     constants: str = "initializer"
     seed: int = 0
 
-    __repr__ = _short_repr
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         _check_word("node_names", self.node_names, NODE_NAMES)
@@ -161,7 +161,7 @@ class Piece:
     source: int = 0
     variant: int = 0
 
-    __repr__ = _short_repr
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         _check_word("kind", self.kind, PIECES)
@@ -190,7 +190,7 @@ class PrecisionTopology:
     constants: str = "initializer"
     seed: int = 0
 
-    __repr__ = _short_repr
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         _check_word("node_names", self.node_names, NODE_NAMES)
