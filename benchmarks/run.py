@@ -4,7 +4,7 @@
 
 Each measurement is a process of its own: `onnxq quantize`, the peers by onnxq's own runner, and the floor, which loads
 the model, opens a session, runs the samples and saves the model. Imports and files are in the time; memory is the most
-that the process held. The tools take turns, and of several rounds the median counts. Written as Markdown: read the ratios.
+that the process held. The tools take turns, and of several rounds the median counts. The ratios are what to read.
 """
 
 from __future__ import annotations

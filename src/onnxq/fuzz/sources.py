@@ -20,8 +20,8 @@ SOURCES: Mapping[str, Callable[[], st.SearchStrategy[Any]]] = MappingProxyType(
         "models": lambda: models(dtypes=("float32", "float16", "bfloat16")),
     }
 )
-"""Name -> strategy: residual networks, the same with wrong or missing metadata, what half precision trips over, and models
-of any operators."""
+"""Name -> strategy: residual networks, the same with wrong or missing metadata, what half precision trips over, and
+models of any operators."""
 
 
 MOST_DRAWN = "residual"
