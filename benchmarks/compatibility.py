@@ -28,13 +28,15 @@ from onnxq.corpus.discover import find_cases
 from onnxq.corpus.run import CaseRun, run_case
 from onnxq.errors import PeerError
 from onnxq.invariants import quantized_inputs
-from onnxq.quantizers import Settings, resolve
+from onnxq.quantizers import Quantizer, Settings, resolve
 from onnxq.testing import find_node
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 FOUNDING = "residual/convtranspose_conv"
 REFUSALS = "refusals"
+AT_ONCE = 20
+"""Cases that one process runs."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,14 @@ class Result:
         return [name for name, passed in self.checks.items() if not passed]
 
 
-def measure(tool: Tool, file: Path) -> Result:
-    case, quantizer = load_case(file), resolve(tool.spec, tool.settings)
+def measure_some(tool: Tool, files: Sequence[Path]) -> list[Result]:
+    """Several cases in one process, so that a peer is imported once for all of them."""
+    quantizer = resolve(tool.spec, tool.settings)
+    return [measure(quantizer, file) for file in files]
+
+
+def measure(quantizer: Quantizer, file: Path) -> Result:
+    case = load_case(file)
     start = time.perf_counter()
     run = run_case(case, quantizer)
     seconds = time.perf_counter() - start
@@ -241,9 +249,10 @@ def run_all(tools: Sequence[Tool], families: Sequence[str] | None, jobs: int) ->
     results: list[Result] = []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for tool in tools:
-            for number, result in enumerate(pool.map(partial(measure, tool), cases), start=1):
-                results.append(result)
-                print(f"\r{result.tool}: {number}/{len(cases)}", end="", file=sys.stderr)
+            chunks = [cases[start : start + AT_ONCE] for start in range(0, len(cases), AT_ONCE)]
+            for number, found in enumerate(pool.map(partial(measure_some, tool), chunks), start=1):
+                results += found
+                print(f"\r{found[0].tool}: {number}/{len(chunks)}", end="", file=sys.stderr)
             print(file=sys.stderr)
     return results
 
