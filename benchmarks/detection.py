@@ -32,7 +32,7 @@ from typing import Any
 
 from markdown_text import escaped, row, table_head
 
-from onnxq.fuzz import Budget, Finding, models_of, search
+from onnxq.fuzz import RELATIONS, Budget, Finding, find_relation, models_of, search
 from onnxq.quantizers import Settings, resolve
 
 REPOSITORY = Path(__file__).parents[1]
@@ -155,16 +155,39 @@ def _first_failure(output: str) -> str:
     return f"{case}: {failed[2]}" if failed[2] else case
 
 
-def search_peer(peer: str, python: str, seconds: float) -> dict[str, Any]:
-    """What a search finds in a peer: each kind of fault with the smallest model, as ONNX text."""
+def search_peer(
+    peer: str, python: str, seconds: float, names: Sequence[str], strategies: Sequence[str]
+) -> dict[str, Any]:
+    """What a search finds in a peer: each kind of fault, and how large the smallest model is that shows it.
+
+    Args:
+        peer: Its name.
+        python: A Python that has it.
+        seconds: For the search.
+        names: Of relations; none for all.
+        strategies: What models are drawn from; none for all.
+    """
     quantizer = resolve(peer, Settings(peer_pythons={peer: python}))
-    result = search(quantizer, models_of(), budget=Budget(seconds=seconds), progress=print)
+    relations = [find_relation(name) for name in names] or RELATIONS
+    result = search(
+        quantizer, models_of(strategies), budget=Budget(seconds=seconds), relations=relations, progress=print
+    )
+    about = f" ({', '.join([*names, *strategies])} alone)" if names or strategies else ""
     return {
         "peer": f"{quantizer.name} {quantizer.version}",
-        "models": result.models,
-        "seconds": round(result.seconds),
+        "searches": [f"{result.models} models in {result.seconds:.0f} s{about}"],
         "findings": [_told(finding) for finding in result.findings],
     }
+
+
+def merged(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Two searches in one peer: what the first one found, and what is new in the second."""
+    if before is None:
+        return after
+    known = {(f["relation"], f["invariant"], f["cause"]) for f in before["findings"]}
+    new = [f for f in after["findings"] if (f["relation"], f["invariant"], f["cause"]) not in known]
+    searches = [*before["searches"], *after["searches"]]
+    return {**before, "searches": searches, "findings": [*before["findings"], *new]}
 
 
 def _told(finding: Finding) -> dict[str, Any]:
@@ -184,17 +207,23 @@ def page(mutants: Sequence[Mutant], kept: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the page."""
     found = {name: Outcome(**entry) for name, entry in kept["mutants"].items()}
     measured = [mutant for mutant in mutants if mutant.name in found]
+    yield "# What is detected\n"
+    yield "This page is written by `benchmarks/detection.py`.\n"
+    yield from _mutants_page(measured, found, kept["seconds"]) if measured else ()
+    for peer in kept["peers"].values():
+        yield from _peer_page(peer)
+
+
+def _mutants_page(measured: Sequence[Mutant], found: Mapping[str, Outcome], seconds: float) -> Iterator[str]:
     by_corpus = sum(bool(found[m.name].corpus) for m in measured)
     by_either = sum(bool(found[m.name].corpus or found[m.name].search) for m in measured)
-    yield "# What is detected\n"
     yield f"""\
-This page is written by `benchmarks/detection.py`.
 
 ## Mutants of onnxq
 
 {len(measured)} semantic mutants of onnxq's own core, each with one changed rule, condition, axis, type or guard. The
 corpus finds **{by_corpus} of {len(measured)}** ({100 * by_corpus / len(measured):.0f} %), the corpus and a search of
-{kept["seconds"]:g} s together **{by_either}** ({100 * by_either / len(measured):.0f} %).
+{seconds:g} s together **{by_either}** ({100 * by_either / len(measured):.0f} %).
 
     python benchmarks/detection.py
 
@@ -207,8 +236,6 @@ numbers. The table names the first check that fails, and only where the corpus f
         outcome = found[mutant.name]
         by = outcome.corpus or (f"search: {outcome.search}" if outcome.search else "")
         yield row([f"`{mutant.name}`", escaped(mutant.breaks), escaped(by) or "**not found**"])
-    for peer in kept["peers"].values():
-        yield from _peer_page(peer)
 
 
 def _peer_page(peer: Mapping[str, Any]) -> Iterator[str]:
@@ -216,9 +243,9 @@ def _peer_page(peer: Mapping[str, Any]) -> Iterator[str]:
     yield f"""
 ## {name}
 
-{len(findings)} kinds of faults in {peer["models"]} models, {peer["seconds"]} s, by
+{len(findings)} kinds of faults in {", then ".join(peer["searches"])}, by
 
-    python benchmarks/detection.py --peer {name.split()[0]}=PYTHON --seconds {peer["seconds"]}
+    python benchmarks/detection.py --peer {name.split()[0]}=PYTHON --seconds 600
 
 Each is a violation of what onnxq expects under the fusion rules of the tool's target, or of what must hold of any
 quantizer, see [](relations.md). Nodes: of the smallest model that shows it.
@@ -238,6 +265,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="mutants to run at the same time")
     parser.add_argument("--seconds", type=float, default=60.0, help="for one search")
     parser.add_argument("--peer", metavar="NAME=PYTHON", help="search in this peer instead")
+    parser.add_argument("--relations", nargs="*", default=[], metavar="NAME", help="of that search; default: all")
+    parser.add_argument("--strategies", nargs="*", default=[], metavar="NAME", help="likewise")
     parser.add_argument("--render", action="store_true", help="run nothing, only write the page")
     parser.add_argument("pytest", nargs="*", help="more arguments for pytest")
     arguments = parser.parse_args()
@@ -246,8 +275,8 @@ def main() -> None:
     )
     mutants = read_mutants()
     if arguments.peer:
-        found = search_peer(*arguments.peer.split("="), arguments.seconds)
-        kept["peers"][found["peer"]] = found
+        found = search_peer(*arguments.peer.split("="), arguments.seconds, arguments.relations, arguments.strategies)
+        kept["peers"][found["peer"]] = merged(kept["peers"].get(found["peer"]), found)
     elif not arguments.render:
         kept["seconds"] = arguments.seconds
         kept["mutants"] |= run_mutants([m for m in mutants if m.name in (arguments.only or [m.name])], arguments)

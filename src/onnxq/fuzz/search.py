@@ -191,7 +191,8 @@ class _Search:
     def _round(self, seed: int) -> None:
         left = _ROUND if self._budget.models is None else self._budget.models - self._drawn
         self._in_mind = None
-        others = st.sampled_from([*[None] * (CHEAP_MODELS * len(self._costly)), *self._costly] or [None])
+        without = [None] * (CHEAP_MODELS * len(self._costly)) if self._cheap else []
+        others = st.sampled_from([*without, *self._costly] or [None])
 
         @settings(
             max_examples=left,
