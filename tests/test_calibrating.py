@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -321,7 +322,9 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, command: str) -> Non
     np.save(work / "d.npy", np.concatenate([samples(50)] * 400))
     words = [sys.executable, "-m", "onnxq", command, "m.onnx", "--calibration-data", "d.npy"]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    child = subprocess.Popen(words, cwd=work, env=environment, stderr=subprocess.PIPE, text=True)
+    # A shell has its background jobs ignore SIGINT, and whatever is started by them does too.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    child = subprocess.Popen(words, cwd=work, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     assert child.stderr is not None
     with child:
         for line in child.stderr:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -202,7 +203,9 @@ def test_ctrl_c_writes_the_best_so_far(reduce):
         "--command",
         "sh -c 'touch asked; sleep 1; exit 1' {input}",
     ]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell has its background jobs ignore SIGINT, and whatever is started by them does too.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     while not Path("asked").exists() and process.poll() is None:
         time.sleep(0.05)
     Path("asked").unlink()  # that was the original

@@ -25,8 +25,7 @@ from text_models import text_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
 from enclosing import in_loop_in_branch
-
-from relations import RELATIONS as BY_NAME
+from model_changes import RELATIONS as BY_NAME
 
 REFUSED_BY_THE_RUNTIME = {"name_nodes_alike", "falsify_value_info"}
 MAIN_GRAPH_ONLY = {"list_initializers_as_inputs", "raise_opset"}
